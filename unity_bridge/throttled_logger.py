@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 
 MAX_LOGGED = 10
 """Messages of each kind that are logged; more are only counted."""
 
 MAX_KINDS = 100
 """Kinds that are told apart; those beyond count as one. Some are named by simulators, which may have any number."""
+
+DETAIL = {"is_detail": True}
+"""The ``extra`` of a message that the console of a run shows only if everything is to be shown."""
 
 _OTHERS = object()
 
@@ -31,6 +34,7 @@ class ThrottledLogger:
         most: int = MAX_LOGGED,
         error: BaseException | None = None,
         level: int = logging.WARNING,
+        extra: Mapping[str, object] | None = None,
     ) -> None:
         """Logs a message, unless its kind was logged ``most`` times already. The last message says so.
 
@@ -40,10 +44,15 @@ class ThrottledLogger:
             kind = _OTHERS
         self._counts[kind] += 1
         if self._counts[kind] < most:
-            self._logger.log(level, "%s", message, exc_info=error)
+            self._logger.log(level, "%s", message, exc_info=error, extra=extra)
         elif self._counts[kind] == most:
             self._logger.log(
-                level, "%s (said %d times; from now on only counted)", message, most, exc_info=error
+                level,
+                "%s (said %d times; from now on only counted)",
+                message,
+                most,
+                exc_info=error,
+                extra=extra,
             )
 
     def count(self, kind: Hashable) -> int:

@@ -67,6 +67,12 @@ def _add_run(run: Any) -> None:
     add("--no-plugins", action="store_true", help="as if no plugin were installed")
     add("-q", dest="quiet", action="store_true", help="show summaries and warnings only")
     add("--deterministic", action="store_true", help="likeliest actions instead of drawn ones")
+    add(
+        "--max-steps",
+        type=int,
+        metavar="N",
+        help="agent steps of each behavior, in the place of its max_steps",
+    )
     add_settings(run, "seed", "max_env_steps", "debug", "log_format", "metrics_port", "device")
 
 

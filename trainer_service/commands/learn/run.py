@@ -34,7 +34,7 @@ def run(given: Mapping[str, Any], stop: StopSignals) -> int:
             print_warning(f"The command line argument --{flag} was removed.")
     loaded = read_run(given.get("trainer_config_path"), _overrides(given))
     callbacks = [load_callback(name) for name in given.get("callbacks", [])]
-    options, verbose = loaded.options, 1 if given.get("quiet") else 2
+    options, verbose = loaded.options, 1 if given.get("quiet") else None
     with (
         _watched(options, given),
         Console(debug=options.debug, log_format=options.log_format, verbose=verbose) as console,
@@ -55,7 +55,7 @@ def run(given: Mapping[str, Any], stop: StopSignals) -> int:
         is_json = options.log_format == "json"
         if writes and is_json:
             console.log("\n".join(result_lines(*results)).strip())
-    if writes and not is_json and verbose > 1:
+    if writes and not is_json and verbose is None:
         print_results(*results)
     return 0
 
@@ -87,6 +87,7 @@ def _overrides(given: Mapping[str, Any]) -> dict[str, Any]:
     overrides = nested(given, SETTINGS)
     for path in (
         ["deterministic"],
+        ["max_steps"],
         ["checkpoint_settings", "load_model"],
         ["checkpoint_settings", "train_model"],
     ):

@@ -94,6 +94,7 @@ def _line(given: Mapping[str, Any]) -> list[str]:
         *(f"--set={text}" for text in given.get("settings", ())),
         *(f"--hooks={name}" for name in given.get("callbacks", ())),
         *(flag for name, flag in _SWITCHES.items() if given.get(name)),
+        *([f"--max-steps={given['max_steps']}"] if "max_steps" in given else []),
     ]
 
 

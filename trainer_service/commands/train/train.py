@@ -47,8 +47,9 @@ def train(
     tls_cert: str | PathLike[str] | None = None,
     tls_key: str | PathLike[str] | None = None,
     token_file: str | PathLike[str] | None = None,
+    max_steps: int | None = None,
     console: Console | None = None,
-    verbose: int = 2,
+    verbose: int | None = None,
     stop: StopSignals | None = None,
     suggest: bool | None = None,
     **settings: Unpack[RunArguments],
@@ -83,9 +84,11 @@ def train(
         tls_cert, tls_key: the certificate of the port and its private key, PEM files. Both are made if ``host`` is an
             address that other machines reach, and they are not given.
         token_file: the tokens that the port accepts; likewise.
+        max_steps: agent steps of each behavior, in the place of its own ``max_steps``.
         console: where to show the run, entered already; a plain one if None.
-        verbose: 0 shows nothing, 1 a line for each summary and warnings, 2 everything; only without a ``console``.
-            Levels that you set for the loggers ``trainer_service`` and ``unity_bridge`` stay.
+        verbose: 0 shows nothing, 1 a line for each summary and warnings, 2 everything. None shows all but the settings
+            and other details, which the run's log has. Only without a ``console``. Levels that you set for the loggers
+            ``trainer_service`` and ``unity_bridge`` stay.
         stop: signals that end the run, already entered; if None, it handles signals from the call on.
         suggest: whether settings are suggested where ``config`` is None: the environment plays at random for a
             moment, and its features decide. None suggests them if ``env`` is given.
@@ -105,10 +108,12 @@ def train(
             f"{OF_STABLE_BASELINES[name]} here, in the configuration"
         )
     require_known(settings, RunArguments.__annotations__, "train")
-    if verbose not in (0, 1, 2):
-        raise UserError(f"verbose: expected 0, 1 or 2, got {verbose!r}")
+    if verbose not in (None, 0, 1, 2):
+        raise UserError(f"verbose: expected 0, 1, 2 or None, got {verbose!r}")
     environment = environment_for(env, env_kwargs=env_kwargs, env_args=env_args)
     overrides = nested({**settings, "env_path": environment.env_path}, SETTINGS)
+    if max_steps is not None:
+        overrides["max_steps"] = max_steps
     loaded = read_run(config, overrides)
     options, own = environment.applied_to(loaded.options), environment.given
     attach_port = AttachPort(
@@ -149,7 +154,7 @@ def stop_signals() -> StopSignals:
     return StopSignals(ends_process=not person)
 
 
-def _console(options: RunOptions, verbose: int) -> Console:
+def _console(options: RunOptions, verbose: int | None) -> Console:
     """The console of a program or a notebook."""
     notebook = in_notebook()
     return Console(

@@ -21,12 +21,19 @@ def combined(raw: dict[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any
 
 
 def _with_command_line(raw: dict[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
-    sections = {key: value for key, value in overrides.items() if key != "deterministic"}
+    sections = {key: value for key, value in overrides.items() if key not in ("deterministic", "max_steps")}
     raw = {**raw, **{key: _override(raw.get(key), value) for key, value in sections.items()}}
+    changes: dict[str, Any] = {}
     if overrides.get("deterministic"):
-        raw["default_settings"] = _deterministic(raw.get("default_settings"))
+        changes["network_settings"] = {"deterministic": True}
+    if "max_steps" in overrides:
+        changes["max_steps"] = overrides["max_steps"]
+        if not raw.get("behaviors") and raw.get("default_settings") is None:
+            raw["default_settings"] = {}
+    if changes:
+        raw["default_settings"] = _override_if_given(raw.get("default_settings"), changes)
         if isinstance(behaviors := raw.get("behaviors"), Mapping):
-            raw["behaviors"] = {name: _deterministic(behavior) for name, behavior in behaviors.items()}
+            raw["behaviors"] = {name: _override_if_given(each, changes) for name, each in behaviors.items()}
     return raw
 
 
@@ -37,13 +44,8 @@ def _override(base: Any, over: Any) -> Any:
     return over
 
 
-def _deterministic(behavior: Any) -> Any:
-    if not isinstance(behavior, Mapping):
-        return behavior
-    return {
-        **behavior,
-        "network_settings": _override(behavior.get("network_settings"), {"deterministic": True}),
-    }
+def _override_if_given(behavior: Any, changes: Mapping[str, Any]) -> Any:
+    return merged(behavior, changes) if isinstance(behavior, Mapping) else behavior
 
 
 def _with_inheritance(raw: dict[str, Any]) -> dict[str, Any]:

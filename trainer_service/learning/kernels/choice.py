@@ -22,6 +22,7 @@ from trainer_service.learning.networks.flat import (
     FlatParameters,
 )
 from trainer_service.learning.networks.policies.soft_actor import SoftActor, SoftCritics
+from unity_bridge.throttled_logger import DETAIL
 
 _MOST_THREADS = 4
 """The compiled kernel has two threads at most. With more than this, autograd is faster on large minibatches."""
@@ -62,7 +63,10 @@ class KernelChoice(Generic[KernelT]):
             self._chosen = self._make()
             self._gradients = _AUTOGRAD if self._chosen is None else self._chosen.name
             if self._behavior:
-                _logger.info("'%s' computes the gradient of its updates %s.", self._behavior, self._gradients)
+                _logger.info(
+                    "'%s' computes the gradient of its updates %s.",
+                    self._behavior, self._gradients, extra=DETAIL,
+                )  # fmt: skip
         if self._until_checkpoint not in ("", self._gradients):
             _logger.warning(
                 "Until its checkpoint '%s' computed the gradient of its updates %s. It goes on, but not bit for bit as "

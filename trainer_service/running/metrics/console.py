@@ -60,7 +60,7 @@ class Console:
         table: Callable[[], RenderableType] | None = None,
         debug: bool = False,
         log_format: LogFormat = "text",
-        verbose: int = 2,
+        verbose: int | None = None,
         stream: TextIO | None = None,
     ) -> None:
         """Prepares, without output.
@@ -72,14 +72,16 @@ class Console:
             table: draws another table instead of the table of behaviors.
             debug: also show debug messages, and of each message when and where it was logged.
             log_format: ``json`` writes one JSON object a line, and draws no table.
-            verbose: 0 shows nothing, 1 a line for each summary and warnings, 2 everything.
+            verbose: 0 shows nothing, 1 a line for each summary and warnings, 2 everything; None all but details, which
+                JSON and ``debug`` show.
             stream: where to write; None is standard output, whose reader nobody waits for: if it stops, lines are
                 dropped, and counted.
         """
         self._is_json = log_format == "json"
-        self._verbose = verbose
-        self._tty = False if self._is_json or verbose < 2 else tty
-        self._notebook = notebook and not self._is_json and verbose > 0
+        self._verbose = 2 if verbose is None else verbose
+        self._has_details = verbose == 2 or debug or self._is_json
+        self._tty = False if self._is_json or self._verbose < 2 else tty
+        self._notebook = notebook and not self._is_json and self._verbose > 0
         self._chart = chart
         self._draw_table = table or self._table
         self._debug = debug
@@ -127,7 +129,9 @@ class Console:
             drain(self._stream)
 
     def banner(self, *, communicator_api: str, pytorch: str) -> None:
-        """Says which versions are at work, in lines that begin as ML-Agents' do."""
+        """Says which versions are at work, in lines that begin as ML-Agents' do. They are details."""
+        if not self._has_details:
+            return
         compatible = f"{COMPATIBLE_MLAGENTS_VERSION} (compatible)"
         text = (
             " Version information:\n"
@@ -207,6 +211,8 @@ class Console:
             handler = logging.NullHandler()  # without any, logging itself would print warnings
         elif self._verbose == 1:
             handler.addFilter(_is_summary_or_warning)
+        elif not self._has_details:
+            handler.addFilter(lambda record: not getattr(record, "is_detail", False))
         if self._is_json:
             handler.setFormatter(JsonFormatter())
         elif self._debug:

@@ -71,7 +71,7 @@ from unity_bridge.errors import BridgeError
 from unity_bridge.programs.cores import cores_of_each
 from unity_bridge.programs.executables import Command
 from unity_bridge.specs import GLOBAL_STATE, BehaviorSpec
-from unity_bridge.throttled_logger import ThrottledLogger
+from unity_bridge.throttled_logger import DETAIL, ThrottledLogger
 
 Lessons = tuple[Mapping[str, int], Mapping[str, LessonHistory]]
 """Number of each parameter's lesson, and what lessons remember of each behavior."""
@@ -287,8 +287,8 @@ class RunFactory:
         )
         if folder.writable:
             _logger.info(
-                "What is learned is saved in '%s' every %d s (autosave_interval_s), at every checkpoint, and whatever "
-                "ends the run; --resume goes on from there.", folder.given, autosave_s,
+                "Saving to '%s' every %d s (autosave_interval_s), at checkpoints and at the end; --resume continues.",
+                folder.given, autosave_s, extra=DETAIL,
             )  # fmt: skip
         turn_scheduler = TurnScheduler()
         throttled = ThrottledLogger(_logger)
@@ -581,6 +581,7 @@ def _describe_settings(
         f"Hyperparameters for behavior name {behavior.name}:\n{indent(listed.rstrip(), '    ')}",
         most=MAX_LOGGED_BEHAVIORS,
         level=logging.INFO,
+        extra=DETAIL,
     )
     for writer in writers:
         writer.write_settings(behavior.name, text)

@@ -66,8 +66,7 @@ def local_simulators(
                 _logger.info("Starting %d x %s", count, command.env)
             else:
                 _logger.info(
-                    "%d x %s runs in this process, which is faster. A crash or a hang of the environment ends the run, "
-                    "and it goes on from its last save by --resume; --isolate starts a process instead.",
+                    "%d x %s runs in this process (--isolate: in one of its own).",
                     count, command.env,
                 )  # fmt: skip
             bridge.launch(command, count)

@@ -201,6 +201,19 @@ def test_deterministic_holds_for_listed_and_unlisted_behaviors(load: Load) -> No
     assert options.behaviors["A"].network_settings.num_layers == 1
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "behaviors: {A: {max_steps: 9}, B: {}}",
+        "default_settings: {max_steps: 9}\nbehaviors: {A: {max_steps: 8}, B: }",
+        "env_settings: {num_envs: 1}",
+    ],
+)
+def test_steps_of_the_command_line_are_those_of_each_behavior(load: Load, text: str) -> None:
+    options = load(text, {"max_steps": 5}).options
+    assert [options.behavior_settings(name).max_steps for name in ("A", "B")] == [5, 5]
+
+
 def test_deterministic_does_not_invent_default_settings(load: Load) -> None:
     assert load("behaviors: {A: {}}", {"deterministic": True}).options.default_settings is None
 

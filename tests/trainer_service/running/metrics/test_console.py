@@ -6,6 +6,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ from trainer_service.running.metrics import ConsoleWriter, EpisodeStats, Summary
 from trainer_service.running.metrics import console as console_module
 from trainer_service.running.metrics.console import Console
 from trainer_service.running.metrics.notebook import in_notebook
+from unity_bridge.throttled_logger import DETAIL
 
 
 class Terminal(io.StringIO):
@@ -127,9 +129,28 @@ def test_afterwards_logging_is_as_before() -> None:
     assert (logger.level, list(logger.handlers)) == before
 
 
+@pytest.mark.parametrize(
+    ("how", "shown"),
+    [
+        ({}, False),
+        ({"verbose": 1}, False),
+        ({"verbose": 2}, True),
+        ({"debug": True}, True),
+        ({"log_format": "json"}, True),
+    ],
+)
+def test_details_are_shown_where_everything_is_to_be(how: dict[str, Any], shown: bool) -> None:
+    stream = io.StringIO()
+    with Console(stream=stream, **how):
+        logging.getLogger("trainer_service.some").info("the settings", extra=DETAIL)
+        logging.getLogger("trainer_service.some").warning("a warning")
+    assert ("the settings" in stream.getvalue()) == shown
+    assert "a warning" in stream.getvalue()
+
+
 def test_the_banner_names_the_versions() -> None:
     stream = io.StringIO()
-    with Console(stream=stream) as console:
+    with Console(stream=stream, verbose=2) as console:
         console.banner(communicator_api="1.5.0", pytorch="2.9.0")
     assert stream.getvalue() == (
         " Version information:\n"

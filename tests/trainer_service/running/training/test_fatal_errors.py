@@ -134,5 +134,5 @@ def test_an_error_is_not_hidden_by_a_full_disk(
 def test_the_autosave_interval_is_a_setting_and_logged(learn) -> None:
     said = learn("--autosave-interval-s=7")
     assert said.code == 0
-    assert "What is learned is saved in 'results/ppo' every 7 s" in said.out
+    assert "Saving to 'results/ppo' every 7 s" in Path("results/ppo/run_logs/trainer.log").read_text()
     assert "autosave_interval_s: 7" in Path("results/ppo/configuration.yaml").read_text()
