@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Literal, Self
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
     AfterValidator,
@@ -181,7 +182,7 @@ class CheckpointSettings(Section):
     """Name and folder of the run, and the weights that it starts from."""
 
     run_id: Annotated[RunId, Argument("ID")] = "ppo"
-    """Name of the run's folder."""
+    """Name of the run's folder, or the folder in ``results_dir``."""
 
     initialize_from: Annotated[Text | None, Argument("ID")] = None
     """Another run to take initial weights from: its id, or its folder."""
@@ -208,6 +209,16 @@ class CheckpointSettings(Section):
 
     results_dir: Annotated[Text, Argument("DIR", python="str | os.PathLike[str]")] = "results"
     """The folder of all runs."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _name_of_folder(cls, values: Any) -> Any:
+        """Reads ``results/first``, which a shell completes, as the run ``first`` in ``results``."""
+        if not isinstance(values, dict) or not isinstance(values.get("run_id"), str):
+            return values
+        folder = Path(values["run_id"])
+        results = Path(str(values.get("results_dir", cls.model_fields["results_dir"].default)))
+        return {**values, "run_id": folder.name} if folder.parent == results and results.name else values
 
 
 Precision = Literal["float32", "bfloat16"]

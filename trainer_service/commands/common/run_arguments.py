@@ -64,7 +64,7 @@ class RunArguments(TypedDict, total=False):
     max_env_steps: Annotated[int | None, Setting("max_env_steps", "--max-env-steps", "int", "N",
         "environment steps after which the run ends, where max_steps are not used up before; null: however many. One is one step of one copy of the task, with all of its agents (docs/running.md)")]
     run_id: Annotated[str | None, Setting("checkpoint_settings.run_id", "--run-id", "str", "ID",
-        "name of the run's folder (default ppo)")]
+        "name of the run's folder, or the folder in results_dir (default ppo)")]
     initialize_from: Annotated[str | None, Setting("checkpoint_settings.initialize_from", "--initialize-from", "str", "ID",
         "another run to take initial weights from: its id, or its folder")]
     resume: Annotated[bool | int | str | None, Setting("checkpoint_settings.resume", "--resume", "bool", "STEP|best|latest",

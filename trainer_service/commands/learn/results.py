@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 from trainer_service.commands.common.output import ignoring_closed_output, say
 from trainer_service.errors import suggested_command
+from trainer_service.running.metrics import format_return
+from trainer_service.running.metrics.jsonl import read_rows
 from trainer_service.running.runs.layout import RunLayout
 
 if TYPE_CHECKING:
@@ -32,13 +34,20 @@ def result_lines(
     saved = options.checkpoint_settings
     location = [] if saved.results_dir == "results" else ["--results-dir", saved.results_dir]
     yield f"\n{'Interrupted' if interrupted else 'Finished'}. Everything is in {folder}"
+    layout = RunLayout(folder)
+    rows = read_rows(layout.metrics)
     for name in behaviors:
-        yield f"  policy of {name}: {RunLayout(folder).checkpoint(name)}"
+        scored = [row for row in rows if row["behavior"] == name and row.get("mean_return") is not None]
+        if scored:
+            newest = scored[-1]
+            yield f"  {name}: mean reward {format_return(newest['mean_return'])} at step {newest['step']:,}"
+        yield f"  policy of {name}: {layout.checkpoint(name)}"
         for each in options.teams.get(name, [name]):
             if (model := folder / f"{each}.onnx").exists():
                 yield f"  model for Unity: {model}"
-    yield f"  curves: tensorboard --logdir {shlex.quote(saved.results_dir)}"
     env = " --env ENV" if options.env_settings.env_path is None else ""  # attached simulators have no name
     yield f"  score:  {suggested_command('evaluate', saved.run_id, *location)}{env}"
+    yield f"  watch:  {suggested_command('watch', saved.run_id, *location)}{env}"
+    yield f"  curves: tensorboard --logdir {shlex.quote(saved.results_dir)}"
     if interrupted:
         yield "  go on:  the same command with --resume"

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import shlex
 from pathlib import Path
 
@@ -32,6 +33,17 @@ def test_suggested_commands_reach_a_shell_as_they_are_meant(
     location = "" if results_dir == "results" else f" --results-dir {shlex.quote(results_dir)}"
     assert f"  curves: tensorboard --logdir {shlex.quote(results_dir)}\n" in said
     assert f"  score:  mlagents-style evaluate {shlex.quote(run_id)}{location}\n" in said
+
+
+def test_the_newest_mean_reward_is_told(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    rows = [
+        {"behavior": "Ball", "step": step, "mean_return": mean}
+        for step, mean in ((9, 1.0), (1200, 2.5), (1300, None))
+    ]
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    print_results(options_of("run", str(tmp_path)), tmp_path / "run", ["Ball"], interrupted=False)
+    assert "  Ball: mean reward 2.500 at step 1,200\n" in capsys.readouterr().out
 
 
 def test_the_score_of_a_run_of_attached_simulators_needs_an_environment(

@@ -214,6 +214,22 @@ def test_steps_of_the_command_line_are_those_of_each_behavior(load: Load, text: 
     assert [options.behavior_settings(name).max_steps for name in ("A", "B")] == [5, 5]
 
 
+@pytest.mark.parametrize(
+    ("results", "given"), [("results", "results/first"), ("out", "out/first/"), ("out", "first")]
+)
+def test_a_run_may_be_named_by_its_folder(load: Load, results: str, given: str) -> None:
+    saved = load(
+        "{}", {"checkpoint_settings": {"run_id": given, "results_dir": results}}
+    ).options.checkpoint_settings
+    assert (saved.run_id, saved.results_dir) == ("first", results)
+
+
+def test_a_run_id_leads_nowhere_else(refuse: Refuse) -> None:
+    for name in ("other/first", "results/..", "results/a/b", "../results/first"):
+        (said,) = refuse("{}", {"checkpoint_settings": {"run_id": name}})
+        assert "run id" in said
+
+
 def test_deterministic_does_not_invent_default_settings(load: Load) -> None:
     assert load("behaviors: {A: {}}", {"deterministic": True}).options.default_settings is None
 
