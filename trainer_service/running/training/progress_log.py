@@ -78,7 +78,9 @@ class ProgressLog(SummaryWriter):
         for each in behaviors.values():
             self._first.setdefault(each.name, _Mark(each.step, now, each.episodes))
             last = self._last_logged.setdefault(each.name, _Mark(each.step, now))
-            self._console.progress(each.name, each.step, each.settings.max_steps, each.steps_per_s)
+            self._console.progress(
+                each.name, each.step, each.step + round(steps_left(each)), each.steps_per_s
+            )
             if parts := list(filter(None, (_episode_budget(each), _collected(each)))):
                 collecting.append(f"{each.name}: {', '.join(parts)}")
             if now - last.at_s >= SILENCE_S:
@@ -187,10 +189,14 @@ def steps_left(behavior: Behavior) -> float:
 def _steps(behavior: Behavior) -> str:
     if not behavior.training:
         return f"{behavior.step:,} steps, not training"
-    most = behavior.settings.max_steps
-    episodes = _episode_budget(behavior)
-    steps = f"{behavior.step:,} of {most:,} steps ({100 * behavior.step // max(most, 1)} %)"
-    return f"{steps}, {episodes}" if episodes else steps
+    most, env = behavior.settings.max_steps, behavior.env_steps
+    share = 100 * behavior.step // max(most, 1)
+    parts = [f"{behavior.step:,} of {most:,} steps"]
+    if env.budget is not None:
+        share = max(share, 100 * env.taken // env.budget)
+        parts.append(f"{env.taken:,} of {env.budget:,} environment steps")
+    parts[-1] += f" ({share} %)"
+    return ", ".join(filter(None, (*parts, _episode_budget(behavior))))
 
 
 def _episode_budget(behavior: Behavior) -> str:

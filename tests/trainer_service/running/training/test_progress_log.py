@@ -113,6 +113,18 @@ def test_a_budget_of_episodes_is_shown_and_forecast(make_behavior: Callable[...,
     assert "Ball. 20 of 400 steps (5 %), 1 of 4 episodes. 0.7 steps/s, about 2 min left." in line
 
 
+def test_a_budget_of_environment_steps_is_shown(make_behavior: Callable[..., Behavior]) -> None:
+    stream = io.StringIO()
+    with Console(tty=False, stream=stream) as console:
+        counted = Run(console, stream, make_behavior(name="Ball"))
+        counted.behavior.env_steps.budget, counted.behavior.env_steps.taken = 20, 10
+        counted.after(0)
+        live(counted.behavior, 21, ends=False)
+        (line,) = counted.after(30)
+    # 20 of 40 agent steps that the budget leaves room for, of 400 that max_steps does.
+    assert "Ball. 20 of 400 steps, 10 of 20 environment steps (50 %). 0.7 steps/s, about 30 s left." in line
+
+
 def test_a_summary_is_a_line_too(run: Run) -> None:
     run.after(0)
     live(run.behavior, 11, ends=False)
