@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
+import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Unpack
 
@@ -24,11 +25,14 @@ from trainer_service.running.collection.attach_port import EDITOR_PORT, AttachPo
 from trainer_service.running.metrics.console import Console
 from trainer_service.running.metrics.notebook import in_notebook
 from trainer_service.running.training.stop_signals import StopSignals
+from unity_bridge.errors import BridgeError
 from unity_bridge.programs.executables import bundled_command
 
 if TYPE_CHECKING:
     from trainer_service.running.callbacks import Callback
     from unity_bridge.side_channels.channel_hub import SideChannel
+
+_FLAG = re.compile(r"--[a-z][a-z-]*")
 
 _logger = logging.getLogger(__name__)
 
@@ -114,8 +118,6 @@ def train(
     overrides = nested({**settings, "env_path": environment.env_path}, SETTINGS)
     if max_steps is not None:
         overrides["max_steps"] = max_steps
-    loaded = read_run(config, overrides)
-    options, own = environment.applied_to(loaded.options), environment.given
     attach_port = AttachPort(
         host=host,
         port=port,
@@ -124,7 +126,9 @@ def train(
         tls_key=tls_key,
         token_file=token_file,
     )
-    with ExitStack() as stack:
+    with _in_words_of_python(), ExitStack() as stack:
+        loaded = read_run(config, overrides)
+        options, own = environment.applied_to(loaded.options), environment.given
         console = console or stack.enter_context(_console(options, verbose))
         stop = stop or stack.enter_context(stop_signals())
         loaded.log(_logger)
@@ -146,6 +150,23 @@ def train(
 
 
 train = named(train, RunArguments)
+
+
+@contextmanager
+def _in_words_of_python() -> Iterator[None]:
+    """A context whose errors name an argument of ``train``, such as ``resume=True``, where they would name its flag."""
+
+    def argument(flag: re.Match[str]) -> str:
+        name = arguments.get(flag[0])
+        return flag[0] if name is None else f"{name}={'True' if SETTINGS[name].kind == 'bool' else ''}"
+
+    arguments = {setting.flag: name for name, setting in SETTINGS.items()}
+    try:
+        yield
+    except (UserError, BridgeError) as error:
+        if error.args and isinstance(error.args[0], str):
+            error.args = (_FLAG.sub(argument, error.args[0]), *error.args[1:])
+        raise
 
 
 def stop_signals() -> StopSignals:
