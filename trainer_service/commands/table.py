@@ -101,6 +101,7 @@ TABLE: Mapping[str, CommandEntry] = {
         ParserArgument(('--group-by',), {'help': 'config: equal configurations but for the seed; name: equal run ids but for the number at the end; run: each alone (default config)', 'choices': ('config', 'name', 'run'), 'default': 'config', 'dest': 'group_by'}, '', ''),
         ParserArgument(('--threshold',), {'help': 'when did they reach this value?', 'metavar': 'X', 'type': float, 'dest': 'threshold'}, '', ''),
         ParserArgument(('--until',), {'help': 'count nothing after so many steps', 'metavar': 'STEPS', 'type': int, 'dest': 'until'}, '', ''),
+        ParserArgument(('--x',), {'help': 'env_steps: over environment steps, as --until then is (default steps)', 'choices': ('steps', 'env_steps'), 'default': 'steps', 'dest': 'x'}, '', ''),
         ParserArgument(('--plot',), {'help': 'draw the curves: a .png, .svg or .pdf file', 'metavar': 'FILE', 'type': Path, 'dest': 'plot'}, '', ''),
         ParserArgument(('--title',), {'help': 'of the picture', 'metavar': 'TEXT', 'default': '', 'dest': 'title'}, '', ''),
         ParserArgument(('--to',), {'help': 'write the table: a .csv, .md or .tex file; with --tasks also .json for marl-eval or .npz for rliable', 'metavar': 'FILE', 'type': Path, 'dest': 'to'}, '', ''),

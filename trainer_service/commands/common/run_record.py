@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple, TypeGuard
+from typing import Any, Literal, NamedTuple, TypeGuard
 
 from trainer_service.commands.common.curves import Curve
 from trainer_service.commands.common.event_files import has_event_files, read_event_files
@@ -68,6 +68,10 @@ class RunRecord:
         own = behaviors.get(behavior) if isinstance(behaviors, dict) else None
         settings = own or options.get("default_settings")
         return settings.get(key) if isinstance(settings, dict) else None
+
+
+CurveAxis = Literal["steps", "env_steps"]
+"""What curves are over: a behavior's agent steps, or environment steps."""
 
 
 def find_run(text: str, results_dir: Path) -> Path:
@@ -134,14 +138,23 @@ def is_run(path: Path) -> bool:
     )
 
 
-def read_run(path: Path) -> RunRecord:
+def read_run(path: Path, x: CurveAxis = "steps") -> RunRecord:
     """Reads a run, which may still go on. Its event files count where it has no metrics.jsonl, as with ML-Agents.
 
+    x: the steps of curves: agent steps, or environment steps.
+
     Raises:
-        UserError: a file cannot be read.
+        UserError: a file cannot be read, or has no environment steps.
     """
     layout = RunLayout(path)
     rows = read_rows(layout.metrics)
+    if x == "env_steps":
+        if not any(x in row for row in rows):
+            raise UserError(
+                f"'{path}' has no environment steps (env_steps in metrics.jsonl): compare it over agent steps"
+            )
+        options = _options(layout.configuration)
+        return RunRecord(path, OURS, options, _curves({**row, "step": row.get(x)} for row in rows))
     events = (
         {} if rows else {folder.name: _named(read_event_files(folder)) for folder in _event_folders(path)}
     )

@@ -13,6 +13,7 @@ from rich.console import RenderableType
 from trainer_service.commands.common.command import Flag
 from trainer_service.commands.common.flags import RESULTS, ResultsDir
 from trainer_service.commands.common.output import CommandResult
+from trainer_service.commands.common.run_record import CurveAxis
 from trainer_service.commands.compare.compare import compared, compared_over_tasks
 from trainer_service.commands.compare.comparison_text import tables, task_tables, tasks_to_json, to_json
 from trainer_service.commands.compare.grouping import GroupBy
@@ -35,6 +36,7 @@ def compare_runs(
         "alone (default config)")] = "config",
     threshold: Annotated[float | None, Flag("when did they reach this value?", "X")] = None,
     until: Annotated[int | None, Flag("count nothing after so many steps", "STEPS")] = None,
+    x: Annotated[CurveAxis, Flag("env_steps: over environment steps, as --until then is (default steps)")] = "steps",
     plot: Annotated[Path | None, Flag("draw the curves: a .png, .svg or .pdf file", "FILE")] = None,
     title: Annotated[str, Flag("of the picture", "TEXT")] = "",
     to: Annotated[Path | None, Flag(
@@ -53,7 +55,8 @@ def compare_runs(
     are one group: its scores are interquartile means with 95 % bootstrap intervals.
     """
     if tasks:
-        _refuse("of no use with --tasks", behavior=behavior, threshold=threshold, plot=plot)
+        others = x if x != "steps" else None
+        _refuse("of no use with --tasks", behavior=behavior, threshold=threshold, plot=plot, x=others)
         named = dict(_pair("--method", text, "NAME=PATTERN") for text in methods)
         ends = {
             task: _bounds(text)
@@ -68,7 +71,7 @@ def compare_runs(
     with Console(tty=False, stream=sys.stderr):
         comparison = compared(
             runs, results_dir, group_by, plot=plot, title=title, to=to, metric=metric, behavior=behavior,
-            threshold=threshold, until=until,
+            threshold=threshold, until=until, x=x,
         )  # fmt: skip
     files = {"\nCurves in": plot, "\nTable in": to}
     return CommandResult(to_json(comparison), _lines(tables(comparison, group_by), files))

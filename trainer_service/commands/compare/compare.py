@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
 
-from trainer_service.commands.common.run_record import find_runs, read_run
+from trainer_service.commands.common.run_record import CurveAxis, find_runs, read_run
 from trainer_service.commands.compare.comparison import Comparison
 from trainer_service.commands.compare.comparison import compare as compare_groups
 from trainer_service.commands.compare.comparison_text import tasks_to_json, to_json
@@ -26,6 +27,7 @@ def compare(
     behavior: str | None = None,
     threshold: float | None = None,
     until: int | None = None,
+    x: CurveAxis = "steps",
     plot: str | os.PathLike[str] | None = None,
     title: str = "",
     to: str | os.PathLike[str] | None = None,
@@ -41,6 +43,7 @@ def compare(
         behavior: only this one; None is all that the runs have in common.
         threshold: when was it reached?
         until: nothing counts after so many steps.
+        x: ``"env_steps"`` compares over environment steps, and counts ``until`` in them.
         plot: a .png, .svg or .pdf file for the curves; needs the extra ``plot``.
         title: of the picture.
         to: a .csv, .md or .tex file for the table of groups.
@@ -55,9 +58,11 @@ def compare(
         raise UserError("compare: expected at least one run, got none")
     if group_by not in get_args(GroupBy):
         raise UserError(f"group_by: expected one of {', '.join(get_args(GroupBy))}, got {group_by!r}")
+    if x not in get_args(CurveAxis):
+        raise UserError(f"x: expected one of {', '.join(get_args(CurveAxis))}, got {x!r}")
     comparison = compared(
         [os.fspath(run) for run in runs], RESULTS, group_by, plot=_path(plot), title=title, to=_path(to),
-        metric=metric, behavior=behavior, threshold=threshold, until=until,
+        metric=metric, behavior=behavior, threshold=threshold, until=until, x=x,
     )  # fmt: skip
     return to_json(comparison)
 
@@ -70,6 +75,7 @@ def compared(
     plot: Path | None,
     title: str,
     to: Path | None,
+    x: CurveAxis = "steps",
     **which: Any,
 ) -> Comparison:
     """The comparison of runs, in files too where they are named. which: arguments of ``comparison.compare``.
@@ -80,8 +86,8 @@ def compared(
         require_drawable(plot)
     if to is not None:
         require_format(to, over_tasks=False)
-    found = map(read_run, find_runs(runs, results_dir))
-    comparison = compare_groups(group_runs([*found], group_by), **which)
+    found = [read_run(run, x) for run in find_runs(runs, results_dir)]
+    comparison = replace(compare_groups(group_runs(found, group_by), **which), x=x)
     if plot is not None:
         draw(comparison, plot, title=title)
     if to is not None:

@@ -16,7 +16,7 @@ from trainer_service.commands.common.aggregates import (
     probability_of_improvement,
 )
 from trainer_service.commands.common.curves import Band, Curve, Reached, band, shared_range
-from trainer_service.commands.common.run_record import RunRecord, metric_of
+from trainer_service.commands.common.run_record import CurveAxis, RunRecord, metric_of
 from trainer_service.commands.compare.grouping import RunGroup
 from trainer_service.errors import UserError
 from unity_bridge.arrays import Floats, Integers
@@ -96,6 +96,9 @@ class Comparison:
 
     notes: tuple[str, ...]
     """Reasons to read the figures with care."""
+
+    x: CurveAxis = "steps"
+    """What the curves are over."""
 
 
 def compare(

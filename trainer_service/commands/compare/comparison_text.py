@@ -39,7 +39,7 @@ def tables(comparison: Comparison, by: GroupBy) -> Iterator[RenderableType]:
     for behavior, scores in comparison.behaviors.items():
         yield Text()
         yield _text(f"{behavior}: {comparison.metrics[behavior]}")
-        yield _table(scores, comparison.threshold)
+        yield _table(scores, comparison)
     if settings := differing_settings(comparison.groups):
         yield Text()
         yield _settings_table(comparison, settings)
@@ -92,11 +92,11 @@ def task_tables(comparison: TaskComparison) -> Iterator[RenderableType]:
     for header in ("Runs", "IQM", *([f"P(above {first.method})"] if others else []), *above):
         table.add_column(_text(header), justify="right")
     for method in comparison.methods:
-        improvement = "" if method.improvement is None else _interval(method.improvement)
+        improvement = "" if method.improvement is None else in_interval(method.improvement)
         table.add_row(
             _text(method.method),
             str(sum(map(len, method.runs.values()))),
-            _interval(method.iqm),
+            in_interval(method.iqm),
             *([improvement] if others else []),
             *(f"{method.profile[0, index]:.0%}" for index in _SHOWN_THRESHOLDS),
         )
@@ -147,11 +147,11 @@ def _value_to_json(estimate: Estimate) -> dict[str, float | None]:
     return {name: finite_or_none(value) for name, value in estimate._asdict().items()}
 
 
-def _table(scores: tuple[GroupScore, ...], threshold: float | None) -> Table:
-    several = len(scores) > 1
+def _table(scores: tuple[GroupScore, ...], comparison: Comparison) -> Table:
+    several, threshold = len(scores) > 1, comparison.threshold
     table = Table(box=None, pad_edge=False, header_style="dim")
     table.add_column("Group", no_wrap=True)
-    headers = ["Runs", "Steps", "Final", "Area"]
+    headers = ["Runs", "Steps" if comparison.x == "steps" else "Env steps", "Final", "Area"]
     if threshold is not None:
         headers += ["Reached", f"Steps to {threshold:g}", f"Seconds to {threshold:g}"]
     if several:
@@ -168,7 +168,7 @@ def _table(scores: tuple[GroupScore, ...], threshold: float | None) -> Table:
 def _group_row(score: GroupScore, scores: Sequence[GroupScore], threshold: float | None) -> list[Any]:
     last = sorted({int(run.curve.steps[-1]) for run in score.runs})
     steps = f"{last[0]:,}" if len(last) == 1 else f"{last[0]:,}–{last[-1]:,}"
-    row = [_text(score.group), str(len(score.runs)), steps, _interval(score.final), _interval(score.area)]
+    row = [_text(score.group), str(len(score.runs)), steps, in_interval(score.final), in_interval(score.area)]
     if threshold is not None:
         row += [
             f"{score.num_reached} of {len(score.runs)}",
@@ -184,7 +184,7 @@ def _improvement(score: GroupScore, first: GroupScore) -> str:
     if score.improvement is None:
         return ""
     value, low, high = score.improvement
-    return _interval(score.improvement) if low < high else pairs_above(value, score, first)
+    return in_interval(score.improvement) if low < high else pairs_above(value, score, first)
 
 
 def _run_row(score: RunScore, threshold: float | None) -> list[str]:
@@ -212,7 +212,8 @@ def _text(text: str) -> Any:
     return Text(harmless(text))
 
 
-def _interval(estimate: Estimate) -> str:
+def in_interval(estimate: Estimate) -> str:
+    """An estimate as printed: 0.374 [0.351, 0.396], or its value alone where it has no interval."""
     scale = max(map(abs, filter(math.isfinite, estimate)), default=0.0)
     if math.isnan(estimate.low):
         return _number(estimate.value)

@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 
 from trainer_service.commands.common.curves import shared_range
-from trainer_service.commands.compare.comparison import Comparison
+from trainer_service.commands.compare.comparison import Comparison, GroupScore
+from trainer_service.commands.compare.comparison_text import in_interval
 from trainer_service.commands.compare.tasks import TaskComparison
 from trainer_service.errors import UserError
 from trainer_service.running.runs.files import write_atomic, write_atomic_by
@@ -28,7 +29,7 @@ Rows = Sequence[Sequence[Any]]
 
 def require_format(path: Path, *, over_tasks: bool) -> None:
     """Raises UserError unless a comparison can be written to a file of this name."""
-    known = [*_TABLES, *(_SCORES if over_tasks else ())]
+    known = [*_TABLES, _LATEX, *(_SCORES if over_tasks else ())]
     if path.suffix.lower() in known:
         return
     hint = "; .json and .npz need --tasks" if path.suffix.lower() in _SCORES else ""
@@ -49,7 +50,7 @@ def write_comparison(comparison: Comparison | TaskComparison, path: Path) -> Non
         rows = _rows_over_tasks(comparison)
     else:
         rows = _rows(comparison)
-    write_atomic(path, _TABLES[suffix](rows))
+    write_atomic(path, _latex(comparison) if suffix == _LATEX else _TABLES[suffix](rows))
 
 
 def score_matrices(comparison: TaskComparison) -> dict[str, np.ndarray[Any, np.dtype[np.float64]]]:
@@ -138,13 +139,59 @@ def _markdown(rows: Rows) -> str:
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
-def _latex(rows: Rows) -> str:
-    head, *body = [" & ".join(_escaped(_short(cell)) for cell in row) + r" \\" for row in rows]
-    begin = rf"\begin{{tabular}}{{{'l' * len(rows[0])}}}"
-    return "\n".join([begin, r"\hline", head, r"\hline", *body, r"\hline", r"\end{tabular}", ""])
+def _latex(comparison: Comparison | TaskComparison) -> str:
+    """A table for a paper with booktabs' rules: a cell is an estimate with its interval, the best is bold."""
+    if isinstance(comparison, TaskComparison):
+        parts = [_printed_methods(comparison)]
+    else:
+        parts = [_printed_groups(name, scores, comparison) for name, scores in comparison.behaviors.items()]
+    head = parts[0][0]
+    lines = [rf"\begin{{tabular}}{{l{'r' * (len(head) - 1)}}}", r"\toprule", _latex_row(head)]
+    for _, body, best in parts:
+        lines += [r"\midrule", *(_latex_row(row, bold=number == best) for number, row in enumerate(body))]
+    return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", ""])
 
 
-_TABLES: Mapping[str, Callable[[Rows], str]] = {".csv": _csv, ".md": _markdown, ".tex": _latex}
+def _printed_groups(behavior: str, scores: Sequence[GroupScore], comparison: Comparison) -> _Printed:
+    head = ["", "Runs", "Final", "Area"]
+    if comparison.threshold is not None:
+        head += [f"Reached {comparison.threshold:g}"]
+    body = []
+    for score in scores:
+        named = score.group if len(comparison.behaviors) == 1 else f"{behavior}: {score.group}"
+        row = [named, str(len(score.runs)), in_interval(score.final), in_interval(score.area)]
+        body.append([*row, f"{score.num_reached} of {len(score.runs)}"] if len(head) > len(row) else row)
+    return head, body, _best([score.final.value for score in scores])
+
+
+def _printed_methods(comparison: TaskComparison) -> _Printed:
+    body = []
+    for method in comparison.methods:
+        means = [np.mean([run.score for run in runs]) for runs in method.runs.values()]
+        row = [method.method, str(sum(map(len, method.runs.values()))), in_interval(method.iqm)]
+        body.append([*row, *(f"{mean:.3f}" for mean in means)])
+    best = _best([method.iqm.value for method in comparison.methods])
+    return ["", "Runs", "IQM", *comparison.bounds], body, best
+
+
+def _best(values: Sequence[float]) -> int | None:
+    """The position of the largest value; None of one alone."""
+    return int(np.nanargmax(values)) if len(values) > 1 and not np.isnan(values).all() else None
+
+
+def _latex_row(cells: Sequence[str], *, bold: bool = False) -> str:
+    """A row whose third cell, the score, may be bold."""
+    texts = [_escaped(cell) for cell in cells]
+    if bold:
+        texts[2] = rf"\textbf{{{texts[2]}}}"
+    return " & ".join(texts) + r" \\"
+
+
+_Printed = tuple[Sequence[str], Sequence[Sequence[str]], int | None]
+"""Headers, rows of cells, and the number of the best row."""
+
+_LATEX = ".tex"
+_TABLES: Mapping[str, Callable[[Rows], str]] = {".csv": _csv, ".md": _markdown}
 _SCORES = (".json", ".npz")
 
 

@@ -14,6 +14,7 @@ from trainer_service.running.runs.files import SaveError
 from unity_bridge.extras import install_hint
 from unity_bridge.untrusted_text import harmless
 
+_AXES = {"steps": "agent steps", "env_steps": "environment steps"}
 FORMATS = (".png", ".svg", ".pdf")
 _HELD = "\n(a run that has ended keeps its last value)"
 
@@ -55,9 +56,8 @@ def draw(comparison: Comparison, output: Path, *, title: str = "") -> None:
             _draw_groups(axes, scores, x, [group.name for group in comparison.groups])
             _dress(axes, comparison.threshold)
         by_step.xaxis.set_major_formatter(EngFormatter(sep=""))
-        by_step.set(
-            xlabel="agent steps", ylabel=f"{_plain(behavior)}: {_plain(comparison.metrics[behavior])}"
-        )
+        by_step.set(xlabel=_AXES[comparison.x], ylabel=_in_words(comparison.metrics[behavior]))
+        by_step.set_title(_plain(behavior), loc="left", fontsize="medium")
         by_second.set(xlabel=f"seconds since the start of training{_HELD if _ends_differ(scores) else ''}")
         by_step.legend(frameon=False, fontsize="small")
     figure.suptitle(_plain(title))
@@ -93,6 +93,11 @@ def _dress(axes: Any, threshold: float | None) -> None:
     axes.grid(alpha=0.3)
     axes.spines[["top", "right"]].set_visible(False)
     axes.set_xlim(left=0)
+
+
+def _in_words(metric: str) -> str:
+    """The name of a metric for an axis: ``mean_return`` as "mean return"."""
+    return _plain(metric.replace("_", " ").replace("/", ": "))
 
 
 def _plain(text: str) -> str:

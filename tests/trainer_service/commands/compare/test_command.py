@@ -155,6 +155,23 @@ def test_pictures_that_cannot_be_drawn_are_refused_first(
     assert not shown.out
 
 
+def test_runs_are_compared_over_environment_steps(
+    runs: Sequence[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["compare", *runs, "--x", "env_steps"]) == 2
+    assert "has no environment steps" in capsys.readouterr().err
+    for number, run in enumerate(runs):
+        metrics = Path("results", run, "metrics.jsonl")
+        rows = [json.loads(line) for line in metrics.read_text().splitlines()]
+        told = ({**row, "env_steps": row["step"] // (2 + number)} for row in rows)
+        metrics.write_text("".join(json.dumps(row) + "\n" for row in told))
+    assert main(["compare", *runs, "--x", "env_steps", "--group-by", "run"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert any(line.split()[:5] == ["Group", "Runs", "Env", "steps", "Final"] for line in lines)
+    shown = {line.split()[0]: line.split()[2] for line in lines if line.split()[1:2] == ["1"]}
+    assert shown == dict(zip(runs, ("100", "66", "50", "40", "33"), strict=True))
+
+
 def test_names_of_behaviors_are_no_markup(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

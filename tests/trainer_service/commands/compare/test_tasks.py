@@ -129,9 +129,12 @@ def test_tables_are_written_in_three_forms(compared: TaskComparison, tmp_path: P
         "p_low": "0.625", "p_high": "1.0", "Ball": "0.75", "Walk": "0.75",
     }  # fmt: skip
     assert "| ppo | 4 | 0.25 | 0 | 0.5 |  |  |  | 0.25 | 0.25 |" in (tmp_path / "table.md").read_text()
-    text = (tmp_path / "table.tex").read_text()
-    assert r"method & runs & iqm & iqm\_low" in text
-    assert text.endswith("\\end{tabular}\n")
+    assert (tmp_path / "table.tex").read_text().splitlines() == [
+        r"\begin{tabular}{lrrrr}", r"\toprule", r" & Runs & IQM & Ball & Walk \\", r"\midrule",
+        r"ppo & 4 & 0.250 [0.000, 0.500] & 0.250 & 0.250 \\",
+        r"sac & 4 & \textbf{0.750 [0.500, 1.000]} & 0.750 & 0.750 \\",
+        r"\bottomrule", r"\end{tabular}",
+    ]  # fmt: skip
 
 
 def test_scores_are_written_for_rliable_and_marl_eval(compared: TaskComparison, tmp_path: Path) -> None:
