@@ -285,7 +285,7 @@ def make(make_behavior, tmp_path: Path):
                 "steps_per_update": 4,
                 "save_replay_buffer": True,
                 "replay": {"demo_path": str(path), **replay},
-                **({} if trainer == "sac" else {"n_step": 2}),
+                **({} if trainer in ("sac", "crossq") else {"n_step": 2}),
             },
             network_settings={"hidden_units": 8, "num_layers": 1},
             reward_signals={"extrinsic": {}, **rewards},
@@ -297,7 +297,7 @@ def make(make_behavior, tmp_path: Path):
 
 
 @pytest.mark.parametrize("signals", [False, True])
-@pytest.mark.parametrize("trainer", ["sac", "td3", "ddpg"])
+@pytest.mark.parametrize("trainer", ["sac", "crossq", "td3", "ddpg"])
 def test_a_run_with_demonstrations_resumes_bit_for_bit(
     make, live, tmp_path: Path, trainer: str, signals: bool
 ) -> None:
