@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from trainer_service.learning.networks.critics.normalization import BatchNorms
 from trainer_service.learning.networks.encoders.encoder import ObservationEncoder, Trunk
 from trainer_service.learning.networks.encoders.layers import LinearBody
 from trainer_service.learning.networks.encoders.memory import LSTM, Memory
@@ -49,6 +50,20 @@ class LSTMLayer:
 
 
 @dataclass(frozen=True, slots=True)
+class NormLayer:
+    """Batch normalization of the inputs of a linear layer, of F features and N networks."""
+
+    weight: int
+    """Offset of the weights in the vector: [N, F]."""
+
+    bias: int
+    """Offset of the biases: [N, F]."""
+
+    moments: tuple[Tensor, Tensor, Tensor]
+    """Running means and variances, [N, 1, F], and the number of batches, int64. They are not in the vector."""
+
+
+@dataclass(frozen=True, slots=True)
 class StackLayout:
     """A body of dense layers and linear heads on it, as offsets into ``FlatParameters.vector``."""
 
@@ -61,6 +76,9 @@ class StackLayout:
 
     networks: int = 1
     """Number of networks. The weights of several are [inputs, outputs]."""
+
+    norms: tuple[NormLayer, ...] = ()
+    """Batch normalization before each layer of the body and before the head; empty for none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,13 +195,14 @@ def soft_layouts(
         body = _body(policy.actor, own, activation)
         heads = own.linear(actions.mean), own.linear(actions.log_sigma)
         twins = tuple(map(theirs.linear, critics.body)), (theirs.linear(critics.q),)
+        norms = tuple(map(theirs.norm, critics.norms))
     except _NoLayoutError:
         return None
     # Logits, and what else a body may have, are parameters too.
     if [own.covered, theirs.covered] != [each.vector.numel() for each in vectors]:
         return None
     relu = activation == "relu"
-    return StackLayout(body, heads, relu), StackLayout(*twins, relu, len(critics.q.weight))
+    return StackLayout(body, heads, relu), StackLayout(*twins, relu, len(critics.q.weight), norms)
 
 
 class _NoLayoutError(Exception):
@@ -215,6 +234,13 @@ class _Vector:
         return LinearLayer(
             self.offset(layer.weight), self.offset(layer.bias), layer.in_features, layer.out_features
         )
+
+    def norm(self, norm: nn.Module) -> NormLayer:
+        """Returns the offsets of batch normalization in the vector, and its moments."""
+        if type(norm) is not BatchNorms:
+            raise _NoLayoutError
+        moments = norm.mean, norm.variance, norm.batches
+        return NormLayer(self.offset(norm.weight), self.offset(norm.bias), moments)
 
 
 def _body(trunk: Trunk, vector: _Vector, activation: str = "swish") -> tuple[LinearLayer, ...]:

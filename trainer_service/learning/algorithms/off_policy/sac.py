@@ -84,8 +84,9 @@ class SAC(ReplayLearner[TransitionMinibatch]):
         optimizers = [self._policy_optimizer, self._critic_optimizer, self._alpha_optimizer]
         has_own = type(self)._step is not SAC._step or type(self).targets is not SAC.targets
         make_kernel: Callable[[], CompiledSAC | None] = lambda: None  # noqa: E731
-        if self._target_critics is not None and not has_own:
-            targets, signals = self._target_critics.parameters.vector, (self._discounts, self._ends_count)
+        if not has_own:
+            targets = None if self._target_critics is None else self._target_critics.parameters.vector
+            signals = self._discounts, self._ends_count
             make_kernel = partial(sac_kernel_for, policy, critics, optimizers, targets, *signals, hyper.tau)
         self._kernel: KernelChoice[CompiledSAC] = KernelChoice(make_kernel, compute.behavior)
         super().__init__(

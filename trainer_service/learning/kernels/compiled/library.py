@@ -102,6 +102,12 @@ class Columns(Structure):
     _fields_: ClassVar = [("at", c_void_p), ("width", c_int64)]
 
 
+class Norm(Structure):
+    """``Norm`` of batch_norm.h."""
+
+    _fields_: ClassVar = [*_fields(c_int64, "weight bias"), *_fields(c_void_p, "mean variance batches")]
+
+
 class Soft(Structure):
     """``Soft`` of sac_step.h."""
 
@@ -110,6 +116,7 @@ class Soft(Structure):
         *_fields(Learned, "policy_learned critics_learned alpha_learned"),
         ("rates", POINTER(Rates)),
         ("target_parameters", c_void_p),
+        ("norms", POINTER(Norm)),
         *_fields(c_int64, "policy_parameters critic_parameters"),
         ("tau", c_double),
         *_fields(c_void_p, "discounts ends"),

@@ -448,5 +448,6 @@ int EXPORTED(ppo_values)(const Network *network, const float *theta, const float
 }
 
 #include "dense.h"
+#include "batch_norm.h"
 #include "sac_step.h"
 #endif

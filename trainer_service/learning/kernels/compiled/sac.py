@@ -14,6 +14,7 @@ from trainer_service.learning.kernels.compiled.library import (
     CompiledLibrary,
     Layer,
     Learned,
+    Norm,
     Rates,
     Soft,
     Stack,
@@ -53,19 +54,21 @@ class CompiledSAC:
         policy: StackLayout,
         critics: StackLayout,
         optimizers: Sequence[FlatOptimizer],
-        targets: Tensor,
+        targets: Tensor | None,
         discounts: Tensor,
         ends: Tensor,
         tau: float,
     ) -> None:
-        """optimizers: of policy, critics and ln α, all on the CPU. targets: the vector of the target critics.
+        """optimizers: of policy, critics and ln α, all on the CPU.
+
+        targets: the vector of the target critics; None for critics with batch normalization, which have none.
 
         discounts, ends: of the signals, and 1 for those that are 0 after the end of an episode. [S]
         """
         self.name = f"by hand, in compiled code ({library.name})"
         self._step = library.sac_step
         self._adams = [optimizer.adam for optimizer in optimizers]
-        self._kept = (targets, discounts, ends)  # C has their addresses
+        self._kept = (targets, discounts, ends, critics)  # C has their addresses
         learned, sizes = [], [optimizer.parameters.vector.numel() for optimizer in optimizers]
         for optimizer, size in zip(optimizers, sizes, strict=True):
             own, adam = optimizer.parameters, optimizer.adam
@@ -78,7 +81,8 @@ class CompiledSAC:
         signals = len(discounts)
         self._soft = Soft(
             _stack(policy, learned[0]), _stack(critics, learned[1]), *learned, self._rates,
-            pointer(targets, torch.float32, sizes[1]), *sizes[:2], tau,
+            None if targets is None else pointer(targets, torch.float32, sizes[1]), _norms(critics),
+            *sizes[:2], tau,
             *(pointer(each, torch.float32, signals) for each in (discounts, ends)),
             0, policy.heads[0].outputs, signals,
         )  # fmt: skip
@@ -134,3 +138,15 @@ def _stack(layout: StackLayout, learned: Learned) -> Stack:
         layout.networks, len(layout.body), len(layout.heads), layout.relu, layout.networks > 1,
         (Layer * len(layers))(*layers), learned.parameters, learned.gradient,
     )  # fmt: skip
+
+
+def _norms(layout: StackLayout) -> Any:
+    if not layout.norms:
+        return None
+    norms = []
+    for layer, norm in zip((*layout.body, *layout.heads), layout.norms, strict=True):
+        mean, variance, batches = norm.moments
+        count = layout.networks * layer.inputs
+        running = (pointer(each, torch.float32, count) for each in (mean, variance))
+        norms.append(Norm(norm.weight, norm.bias, *running, pointer(batches, torch.int64, 1)))
+    return (Norm * len(norms))(*norms)

@@ -1,11 +1,12 @@
 /* A gradient step of soft actor-critic with continuous actions: what SAC._step does with torch, in its order. Critics
- * move towards the soft targets, then policy and temperature may learn, then the critics' targets follow. The gradients
- * are in closed form; ops/soft_actor_critic.py has the equations. */
+ * move towards the soft targets, then policy and temperature may learn, then the critics' targets follow. Critics with
+ * batch normalization have no targets. The gradients are in closed form; ops/soft_actor_critic.py has the equations. */
 typedef struct {
     Stack policy, critics;            /* the policy's heads: means and ln σ; critics have one head, of the signals */
     Learned policy_learned, critics_learned, alpha_learned;
     const Rates *rates;               /* of the three, in this order */
-    float *target_parameters;         /* of the target critics */
+    float *target_parameters;         /* of the target critics; NULL with norms */
+    const Norm *norms;                /* before each layer of the critics, and the last one; NULL for none */
     int64_t policy_parameters, critic_parameters;
     double tau;
     const float *discounts, *ends;    /* [signals]; ends: 1 where a signal's value is 0 after the end of an episode */
@@ -128,48 +129,94 @@ static void policy_gradient(int64_t rows, int64_t actions, const float *noise, f
     }
 }
 
+/* Steps and the next ones, in which the action is set by now, one after another. [2 rows][inputs] */
+static void join(const Transitions *batch, int64_t parts, float *to) {
+    for (int which = 0; which < 2; which++)
+        for (int64_t r = 0; r < batch->rows; r++)
+            for (int64_t p = 0; p < parts; p++) {
+                const Columns *part = &(which ? batch->next : batch->seen)[p];
+                memcpy(to, part->at + r * part->width, (size_t)part->width * sizeof(float));
+                to += part->width;
+            }
+}
+
+/* What joint passes of the critics work with, from `at` on; returns where that ends. */
+static float *lay_out_joint(const Stack *stack, int64_t rows, float *at, Joint *joint) {
+    int64_t wide = 0, widest = 0;
+    for (int64_t l = 0; l <= stack->depth; l++) {
+        wide += stack->layers[l].inputs;
+        widest = most(widest, most(stack->layers[l].inputs, stack->layers[l].outputs));
+    }
+    joint->kept = take_floats(&at, 2 * padded(rows) * wide * stack->networks);
+    int64_t floats = wide * stack->networks * (int64_t)(sizeof(Normalizer) / sizeof(float));
+    joint->normalizers = (Normalizer *)take_floats(&at, floats);
+    joint->sums = take_floats(&at, 2 * LANES * widest);
+    for (int k = 0; k < 2; k++) joint->grads[k] = take_floats(&at, padded(rows) * widest);
+    return at;
+}
+
 /* means: of each critic's loss, and if the policy learns of its loss, of the entropy -ln π, α, of each signal's value.
  * errors: [rows]. Returns 0 where there was no memory, and then nothing has changed; else 1. */
 int EXPORTED(sac_step)(Soft *soft, Transitions *batch, double *means, float *errors) {
-    int64_t rows = batch->rows, actions = soft->actions, signals = soft->signals, sums[2] = {0, 0};
+    int64_t rows = batch->rows, actions = soft->actions, signals = soft->signals, sums[2] = {0, 0}, more = 0;
     const Stack *stacks[2] = {&soft->policy, &soft->critics};
+    const int64_t inputs = soft->critics.layers[0].inputs, both_rows = 2 * rows;
     Work work;
+    Joint joint;
     for (int k = 0; k < 2; k++) {
-        if (!make_work(&work, stacks[k], rows)) return 0;
+        if (!make_work(&work, stacks[k], soft->norms ? both_rows : rows)) return 0;
         sums[k] = 2 * padded(rows) * work.sum * stacks[k]->networks;
     }
     int64_t numbers = padded(rows * actions), values = padded(CRITICS * rows * signals);
-    float *at = workspace(1, sums[0] + sums[1] + 5 * numbers + padded(rows) + 2 * values);
+    if (soft->norms)
+        more = lay_out_joint(&soft->critics, both_rows, (float *)64, &joint) - (float *)64 + padded(both_rows * inputs) +
+               2 * values + padded(soft->critic_parameters);
+    float *at = workspace(1, sums[0] + sums[1] + 5 * numbers + padded(rows) + 3 * values + more);
     if (!at) return 0;
     float *kept = take_floats(&at, sums[0]), *kept_critics = take_floats(&at, sums[1]);
     Draws drawn = {.mean = take_floats(&at, numbers), .log_sigma = take_floats(&at, numbers),
                    .action = take_floats(&at, numbers), .part = take_floats(&at, numbers),
                    .log_prob = take_floats(&at, rows)};
-    float *grad_action = take_floats(&at, numbers), *q = take_floats(&at, values), *targets = take_floats(&at, values);
+    float *grad_action = take_floats(&at, numbers), *targets = take_floats(&at, values);
+    float *q = take_floats(&at, values), *next_q = take_floats(&at, values);
     Columns *action = &batch->seen[soft->sensors];
     float alpha = exponential(all(*soft->alpha_learned.parameters))[0];
     Inputs next = {rows, soft->sensors, batch->next}, next_chosen = {rows, soft->sensors + 1, batch->next};
     Inputs seen = {rows, soft->sensors, batch->seen}, chosen = {rows, soft->sensors + 1, batch->seen};
-    const float *heads[2] = {drawn.mean, drawn.log_sigma};
-    Stack followed = soft->critics;
-    followed.theta = soft->target_parameters;
+    const float *heads[2] = {drawn.mean, drawn.log_sigma}, *grad_q[1] = {q};
 
     draw(&soft->policy, &next, batch->next_noise, NULL, actions, &drawn);
     batch->next[soft->sensors].at = drawn.action;
-    dense_forward(&followed, &next_chosen, NULL, &q);
-    soft_targets(soft, batch, q, drawn.log_prob, alpha, targets);
-    dense_forward(&soft->critics, &chosen, kept_critics, &q);
+    if (soft->norms) {
+        at = lay_out_joint(&soft->critics, both_rows, at, &joint);
+        Columns joined = {take_floats(&at, both_rows * inputs), inputs};
+        float *joint_q = take_floats(&at, 2 * values);
+        join(batch, soft->sensors + 1, (float *)joined.at);
+        joint_forward(&soft->critics, soft->norms, &(Inputs){both_rows, 1, &joined}, &joint, joint_q);
+        for (int64_t n = 0, count = rows * signals; n < CRITICS; n++) {
+            memcpy(q + n * count, joint_q + 2 * n * count, (size_t)count * sizeof(float));
+            memcpy(next_q + n * count, joint_q + (2 * n + 1) * count, (size_t)count * sizeof(float));
+        }
+    } else {
+        Stack followed = soft->critics;
+        followed.theta = soft->target_parameters;
+        dense_forward(&followed, &next_chosen, NULL, &next_q);
+        dense_forward(&soft->critics, &chosen, kept_critics, &q);
+    }
+    soft_targets(soft, batch, next_q, drawn.log_prob, alpha, targets);
     critic_losses(soft, batch, targets, q, means, errors);
-    const float *grad_q[1] = {q};
-    dense_backward(&soft->critics, &chosen, kept_critics, grad_q, NULL);
+    if (soft->norms) joint_backward(&soft->critics, soft->norms, both_rows, &joint, rows, q);
+    else dense_backward(&soft->critics, &chosen, kept_critics, grad_q, NULL);
     learn(&soft->rates[1], &soft->critics_learned, soft->critic_parameters);
 
     if (batch->noise) {
         draw(&soft->policy, &seen, batch->noise, kept, actions, &drawn);
         action->at = drawn.action;
-        dense_forward(&soft->critics, &chosen, kept_critics, &q);
+        Stack critics = soft->critics;
+        if (soft->norms) critics = folded(&critics, soft->norms, at);
+        dense_forward(&critics, &chosen, kept_critics, &q);
         double log_prob = policy_value(soft, rows, drawn.log_prob, alpha, q, means + 5);
-        dense_backward(&soft->critics, &chosen, kept_critics, grad_q, grad_action);
+        dense_backward(&critics, &chosen, kept_critics, grad_q, grad_action);
         policy_gradient(rows, actions, batch->noise, alpha, grad_action, &drawn);
         dense_backward(&soft->policy, &seen, kept, heads, NULL);
         learn(&soft->rates[0], &soft->policy_learned, soft->policy_parameters);
@@ -183,7 +230,7 @@ int EXPORTED(sac_step)(Soft *soft, Transitions *batch, double *means, float *err
 
     const float *online = soft->critics_learned.parameters, tau = (float)soft->tau;
     float *target = soft->target_parameters;
-    for (int64_t i = 0; i < soft->critic_parameters; i++)
+    for (int64_t i = 0; target && i < soft->critic_parameters; i++)
         target[i] = tau == 1 ? online[i] : target[i] + tau * (online[i] - target[i]);
     return 1;
 }
