@@ -40,7 +40,7 @@ SAC = {
         "save_replay_buffer": True,
     },
 }
-TOGETHER = "'Basic' goes on with its replay buffer."
+TOGETHER = "'Basic' continues with its replay buffer."
 APART = re.compile(r"'Basic' goes on from step (\d+) with a replay buffer that was saved at step (\d+)")
 
 

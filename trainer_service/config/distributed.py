@@ -24,7 +24,7 @@ class DistributedSettings(Section):
     ``ray://HOST:PORT``; null starts Ray on this machine, for this run."""
 
     insecure_ray: Annotated[Flag, Argument()] = False
-    """Whether a cluster may be used that asks nobody for a token: anyone who reaches it can run code on it."""
+    """Whether a cluster may be used that does not require a token: anyone who reaches it can run code on it."""
 
     cpus_per_worker: NonNegative = 1.0
     """Cores that Ray sets aside for each worker and its simulators, where it places them."""

@@ -159,7 +159,7 @@ def _connected(address: str, *, insecure: bool) -> Iterator[str]:
         check_token(address)
     elif not insecure:
         raise UserError(
-            f"The Ray cluster at {address} asks nobody for a token: anyone who reaches it can run code on it. Start it "
+            f"The Ray cluster at {address} does not require a token: anyone who reaches it can run code. Start it "
             "with RAY_AUTH_MODE=token on every node, or say --insecure-ray in a network that you trust"
         )
     with ExitStack() as stack:

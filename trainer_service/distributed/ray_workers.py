@@ -327,7 +327,7 @@ class RayWorkers:
         with self._cluster_calls():
             problem = self._cluster.placement_problem(settings.num_workers, settings.cpus_per_worker)
         _logger.warning(
-            "Waiting for a place for %s of %d workers%s",
+            "Waiting for resources for %s of %d workers%s",
             len(homeless), settings.num_workers, f": {problem}" if problem else ", which Ray is starting",
         )  # fmt: skip
 
@@ -356,7 +356,7 @@ class RayWorkers:
 
     def _lost(self, reason: str) -> ClusterLost:
         return ClusterLost(
-            f"Ray on {self._cluster.name} is lost: {reason}. --resume goes on from what is saved"
+            f"Ray on {self._cluster.name} is lost: {reason}. --resume continues from what is saved"
         )
 
     def _require_cluster(self, error: Exception) -> None:

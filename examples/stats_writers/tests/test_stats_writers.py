@@ -147,7 +147,7 @@ def test_a_plugin_that_raises_costs_only_itself(
     )
     assert "stats writer 'd' (recording_stats:missing) is left out: AttributeError: module" in second
     assert "writer recording_stats.Broken is left out from here on: ValueError: it never works" in third
-    assert third.endswith("The run goes on without it.")
+    assert third.endswith("The run continues without it.")
 
 
 def test_a_plugin_may_write_beside_ours_on_tensorboard(tmp_path: Path, calls: Path, install: Any) -> None:

@@ -310,7 +310,7 @@ def test_so_does_a_behavior_that_only_the_default_settings_serve(mlagents_style,
     assert "Starting 'Treadmill' from step 0 with the weights of 'first'." in said.out
     said = mlagents_style("learn", "config.yaml", "--env=sim:basic", "--run-id=b", "--initialize-from=first")
     assert said.code == 0, said.err
-    assert "'Basic' has no checkpoint in 'first': it starts anew." in said.out
+    assert "'Basic' has no checkpoint in 'first': it starts from scratch." in said.out
 
 
 @pytest.mark.parametrize(

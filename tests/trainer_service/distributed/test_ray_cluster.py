@@ -1,4 +1,4 @@
-"""Connecting to a cluster: two nodes of real Ray, one that asks nobody for a token, and none."""
+"""Connecting to a cluster: two nodes of real Ray, one that does not require a token, and none."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def test_another_version_of_ray_is_refused(address: str, monkeypatch: pytest.Mon
 @pytest.mark.process
 def test_a_cluster_that_asks_nobody_is_used_only_if_told() -> None:
     with running_cluster(nodes=1, authentication="disabled") as address:
-        assert f"{address} asks nobody for a token" in refusal(address)
+        assert f"{address} does not require a token" in refusal(address)
         settings = DistributedSettings(ray_address=address, insecure_ray=True)
         with ray_cluster(settings, 1) as cluster:
             assert len(cluster.nodes()) == 1

@@ -75,7 +75,7 @@ class ChosenEnvironment:
         """The program to score or record a run's policies on.
 
         Raises:
-            UserError: it is not known where to play.
+            UserError: no environment is given.
             LaunchError: there is no such program.
         """
         env, arguments = self.over(trained_with)

@@ -84,7 +84,7 @@ class RunArguments(TypedDict, total=False):
     ray_address: Annotated[str | None, Setting("distributed.ray_address", "--ray-address", "str", "ADDRESS",
         "the Ray cluster that workers run on: auto (one that this machine belongs to), HOST:PORT or ray://HOST:PORT; null starts Ray on this machine, for this run")]
     insecure_ray: Annotated[bool | None, Setting("distributed.insecure_ray", "--insecure-ray", "bool", "",
-        "whether a cluster may be used that asks nobody for a token: anyone who reaches it can run code on it")]
+        "whether a cluster may be used that does not require a token: anyone who reaches it can run code on it")]
     num_learners: Annotated[int | None, Setting("distributed.num_learners", "--num-learners", "int", "K",
         "learner ranks, each a process: on GPUs one for each. Their gradients are averaged at each step (default 1)")]
     track: Annotated[Sequence[str] | None, Setting("track", "--track", "list", "NAME",

@@ -43,7 +43,7 @@ def simulator_for(
     settings: as for ``options_of``.
 
     Raises:
-        UserError: it is not known where to play.
+        UserError: no environment is given.
         LaunchError: there is no such program.
     """
     options = options_of(folder, settings)

@@ -56,7 +56,7 @@ def compare_runs(
     """
     if tasks:
         others = x if x != "steps" else None
-        _refuse("of no use with --tasks", behavior=behavior, threshold=threshold, plot=plot, x=others)
+        _refuse("not allowed with --tasks", behavior=behavior, threshold=threshold, plot=plot, x=others)
         named = dict(_pair("--method", text, "NAME=PATTERN") for text in methods)
         ends = {
             task: _bounds(text)

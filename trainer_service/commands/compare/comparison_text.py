@@ -27,7 +27,7 @@ _SHOWN_THRESHOLDS = (25, 50, 75)
 """Positions among ``THRESHOLDS`` that a table shows of a performance profile; --json has all."""
 
 _GROUPED: Mapping[GroupBy, str] = {
-    "config": "Runs whose configurations differ in seeds only are one group (--group-by name or run: otherwise).",
+    "config": "Runs are grouped by configuration, ignoring seeds (change: --group-by).",
     "name": "Runs whose ids are alike up to a number at the end are one group.",
     "run": "Every run is a group.",
 }

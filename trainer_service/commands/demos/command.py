@@ -119,7 +119,7 @@ def demo_convert(
     if source.startswith(PREFIX) == target.startswith(PREFIX):
         raise UserError(f"expected one of FROM and TO to be {PREFIX}NAME, got '{source}' and '{target}'")
     if behavior and not source.startswith(PREFIX):
-        raise UserError("--behavior: of no use, as recordings name their behavior")
+        raise UserError("--behavior: not allowed, as recordings name their behavior")
     if source.startswith(PREFIX):
         check_target(Path(target), force=force)
         name, episodes, steps = dataset_to_recording(source.removeprefix(PREFIX), Path(target), behavior)
@@ -161,7 +161,7 @@ def _demonstrator(policy: str, results_dir: Path, *, deterministic: bool) -> dic
     if policy not in (HEURISTIC, KEYBOARD):
         return {"run": RunFolder.read(results_dir, policy)}
     if not deterministic:
-        why = "an expert draws nothing" if policy == HEURISTIC else "of no use for the keyboard"
+        why = "an expert draws nothing" if policy == HEURISTIC else "not allowed for the keyboard"
         raise UserError(f"--stochastic: {why}; it is for the policy of a run")
     return {"players": (PlayerName(EXPERT),) if policy == HEURISTIC else ()}
 

@@ -50,4 +50,4 @@ def result_lines(
     yield f"  watch:  {suggested_command('watch', saved.run_id, *location)}{env}"
     yield f"  curves: tensorboard --logdir {shlex.quote(saved.results_dir)}"
     if interrupted:
-        yield "  go on:  the same command with --resume"
+        yield "  resume: the same command with --resume"

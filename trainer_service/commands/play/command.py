@@ -103,7 +103,7 @@ def _run_alone(run_id: str, checkpoint: str, **of_games: bool) -> tuple[str, str
     name = parse_player(run_id)
     for flag, given in of_games.items():
         if given:
-            raise UserError(f"--{flag.replace('_', '-')}: of no use without --against")
+            raise UserError(f"--{flag.replace('_', '-')}: requires --against")
     if name.run_id is None:
         raise UserError(
             f"'{name.text}' is evaluated in games only: say --against, give the run id, or use play"
@@ -124,7 +124,7 @@ def _player(policy: str, results_dir: Path, *, deterministic: bool) -> dict[str,
         except UserError as error:
             raise UserError(f"--policy: expected random, expert or a run, but {error}") from None
     if not deterministic and not name.is_file:
-        raise UserError(f"--stochastic: of no use for '{name.text}'; it is for the policy of a run")
+        raise UserError(f"--stochastic: not allowed for '{name.text}'; it is for the policy of a run")
     return {"players": (name,)}
 
 

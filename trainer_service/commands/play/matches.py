@@ -41,7 +41,7 @@ def play_matches(
         raise UserError(f"--against: expected {HUMAN} alone, got {' '.join(against)}")
     for flag, given in (("--record", how["record"] is not None), ("--cross-play", cross_play)):
         if has_person and given:
-            raise UserError(f"{flag}: of no use with {HUMAN}")
+            raise UserError(f"{flag}: not allowed with {HUMAN}")
     names = _player_names(run_id, checkpoint, [] if has_person else against)
     pairs = _pairs(names, cross_play=cross_play)
     if how["record"] is not None and len(pairs) > 1:
@@ -50,7 +50,7 @@ def play_matches(
     with playing_of(**how, run=run, players=names, side=side, progress=progress) as playing:
         env, _ = playing.environment.over(playing.options)
         if env is None:
-            raise UserError("it is not known where to play: say --env")
+            raise UserError("no environment is given: add --env")
         matches = [play_person(playing, **page)] if has_person else _play_pairs(playing, pairs)
         if not has_person and playing.deterministic:
             _warn_of_repetitions(matches)

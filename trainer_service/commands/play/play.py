@@ -115,7 +115,7 @@ def play(
     if environment.env_path is None:
         raise UserError("env: expected an environment to play, got none")
     if named and checkpoint != "last":
-        raise UserError(f"checkpoint: of no use for the player '{policy}'; only runs have checkpoints")
+        raise UserError(f"checkpoint: not allowed for the player '{policy}'; only runs have checkpoints")
     playing = Playing(
         environment=environment,
         run=run,

@@ -174,4 +174,4 @@ def _print_end(options: RunOptions, runs: Sequence[SeedRun]) -> None:
     say(f"  compare: {suggested_command('compare', saved.run_id, *location)}")
     say(f"  curves:  tensorboard --logdir {shlex.quote(saved.results_dir)}")
     if finished < len(runs):
-        say("  go on:   the same command with --resume")
+        say("  resume:  the same command with --resume")

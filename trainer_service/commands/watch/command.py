@@ -58,7 +58,7 @@ def watch(
             raise UserError("--random and --expert: give one of them")
         if env is not None:
             raise UserError(
-                f"--env: of no use with --{'random' if random else 'expert'}: the first argument is "
+                f"--env: not allowed with --{'random' if random else 'expert'}: the first argument is "
                 "the environment"
             )
         policy, env = EXPERT if expert else RANDOM, target

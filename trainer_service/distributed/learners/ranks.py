@@ -90,11 +90,11 @@ class LearnerRanks:
                     how = f"signal {-code}" if code < 0 else f"exit code {code}"
                     return LearnerRankLost(
                         f"learner rank {rank} ended ({how}). What was learned before this update is kept; "
-                        "--resume goes on from there"
+                        "--resume continues from there"
                     )
             time.sleep(0.05)
         return LearnerRankLost(
-            f"{error}. What was learned before this update is kept; --resume goes on from there"
+            f"{error}. What was learned before this update is kept; --resume continues from there"
         )
 
     def close(self) -> None:

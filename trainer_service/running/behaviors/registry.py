@@ -211,7 +211,7 @@ class Behaviors(Mapping[str, Behavior]):
         for name in unfinished:
             behavior = self._by_name[name]
             _logger.info(
-                "The run goes on for '%s', which is at step %d of %d%s.",
+                "The run continues for '%s', which is at step %d of %d%s.",
                 name, behavior.step, behavior.settings.max_steps,
                 "; no simulator has it any more" if self.is_absent(name) else "",
             )  # fmt: skip

@@ -264,7 +264,7 @@ def sides_of(
     words = sorted(set(side_of.values()))
     if len(words) < 2:
         raise UserError(
-            f"there is nobody to play against: all agents are of one side, {_names(names)}; expected several teams "
+            f"no opponent: all agents are on one side, {_names(names)}; expected several teams "
             "(NAME?team=0, NAME?team=1) or several behavior names"
         )
     asked = words if wanted is None else [word.strip() for word in wanted.split(",")]

@@ -124,7 +124,7 @@ class PeriodicEvaluator:
         except CallbackError:
             raise
         except (UserError, BridgeError) as error:
-            _logger.warning("An evaluation failed: %s. The run goes on.", error)
+            _logger.warning("An evaluation failed: %s. The run continues.", error)
             return []
         if film is not None:
             self._show(film, [checkpoints[name] for name in scores])
@@ -187,7 +187,7 @@ class PeriodicEvaluator:
                 for writer in self.writers:
                     writer.write_film(checkpoint.behavior, checkpoint.step, film)
         except (OSError, SaveError) as error:
-            _logger.warning("There is no film of the evaluation: %s. The run goes on.", error)
+            _logger.warning("There is no film of the evaluation: %s. The run continues.", error)
         else:
             _logger.info("Filmed %s", film)
 
@@ -225,7 +225,7 @@ class PeriodicEvaluator:
             for writer in self.writers:
                 writer.write_evaluation(_summary(evaluation))
         except (SaveError, NotFiniteError) as error:
-            _logger.warning("%s. The run goes on.", error)
+            _logger.warning("%s. The run continues.", error)
         _logger.info("%s", _log_line(evaluation))
         return evaluation
 

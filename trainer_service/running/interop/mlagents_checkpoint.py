@@ -138,20 +138,20 @@ def _moments(plan: Plan) -> tuple[dict[str, Any], list[str]]:
                 moments[part.optimizer.key] = plan.moments(part, part.optimizer)
             except UNREADABLE as error:
                 name, reason = part.optimizer.key.replace("_", " "), " ".join(str(error).split())
-                left_out.append(f"the {name}'s moments, which start anew: {reason}")
+                left_out.append(f"the {name}'s moments, which start from scratch: {reason}")
     return moments, left_out
 
 
 def _parts_left_out(source: MLAgentsCheckpoint, settings: TrainerSettings) -> list[str]:
     left_out = [
-        f"{name}, a reward signal's network, which starts anew"
+        f"{name}, a reward signal's network, which starts from scratch"
         for name in source.modules
         if name.startswith("Module:")
     ]
     if source.trainer == "sac":
         left_out.append("the entropy coefficients, which ML-Agents does not save: they start at init_entcoef")
         if settings.network_settings.memory is not None:
-            left_out.append("the critics, whose memory has another structure here: they start anew")
+            left_out.append("the critics, whose memory has another structure here: they start from scratch")
     return left_out
 
 

@@ -141,7 +141,7 @@ def _converted(path: Path, name: str, options: RunOptions) -> Conversion:
         source, name, spec, settings, seed=seed_of(options.env_settings.seed, name)
     )
     if where := not_finite(converted.checkpoint):
-        raise UserError(f"checkpoint '{path}' is of no use: {where} is NaN or infinite")
+        raise UserError(f"cannot use checkpoint '{path}': {where} is NaN or infinite")
     return converted
 
 

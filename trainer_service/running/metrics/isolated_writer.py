@@ -113,4 +113,4 @@ class IsolatedWriter(SummaryWriter):
             if self._is_out:
                 return
             self._is_out = True
-        _logger.warning("%s is left out from here on: %s. The run goes on without it.", self._name, reason)
+        _logger.warning("%s is left out from here on: %s. The run continues without it.", self._name, reason)

@@ -270,9 +270,7 @@ def parse_checkpoint(content: Any, path: Path) -> Checkpoint:
     except (AttributeError, LookupError, TypeError, ValueError) as error:
         if missing := _missing_plugins(content):
             raise UserError(f"checkpoint '{path}' cannot be used: {missing}") from None
-        raise UserError(
-            f"checkpoint '{path}' is of no use: {first_line(error)}{_alternatives(path)}"
-        ) from None
+        raise UserError(f"cannot use checkpoint '{path}': {first_line(error)}{_alternatives(path)}") from None
     return checkpoint
 
 

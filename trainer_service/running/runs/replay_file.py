@@ -177,7 +177,8 @@ class ReplayFile:
                     stamp = _stamp_among(arrays)
         except _DAMAGED as error:
             raise UserError(
-                f"replay buffer '{self.path}' cannot be used: {first_line(error)}. Remove it to go on with an empty one"
+                f"replay buffer '{self.path}' cannot be used: {first_line(error)}. Remove it to continue with an empty "
+                "one"
             ) from None
         self._saved = saved
         return stamp

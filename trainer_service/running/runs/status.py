@@ -158,7 +158,7 @@ def read_status(path: Path, *, torch_version: str) -> TrainingStatus:
     document = _document(path)
     if document is None:
         _logger.warning(
-            "Training status file '%s' not found: lessons start anew, and older checkpoints are listed from "
+            "Training status file '%s' not found: lessons start over, and older checkpoints are listed from "
             "their files.", path,
         )  # fmt: skip
         return TrainingStatus(torch_version=torch_version)

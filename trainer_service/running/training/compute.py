@@ -175,7 +175,7 @@ def out_of_memory(error: Exception, behaviors: Sequence[Behavior]) -> OutOfMemor
     devices = "".join(sorted({f" on '{each.compute.device}'" for each in behaviors}))
     return OutOfMemory(
         f"out of memory{devices}: {_reason(error)}. {asked or 'No behavior was made yet'}. Smaller ones need less, "
-        "a smaller batch_size first; --resume goes on from what is saved"
+        "a smaller batch_size first; --resume continues from what is saved"
     )
 
 

@@ -45,7 +45,7 @@ def learn(run: Run) -> None:
         for behavior in behaviors.values():
             run.recorder.write_due(behavior)
         if run.stop.take_save_request() and run.recorder.autosave(behaviors.values()):
-            _logger.info("Saved, as SIGUSR1 asked. The run goes on.")
+            _logger.info("Saved on SIGUSR1. The run continues.")
         run.progress.update(behaviors)
         if behaviors.finished or run.stop_rules.met(behaviors.awaited):
             return

@@ -295,7 +295,7 @@ class Recorder:
                 raise error
             self._retry_at[save.behavior.name] = time.monotonic() + _RETRY_S
             save.behavior.add_stat(StatMessage("Saving/Failures", 1.0, Aggregation.SUM), is_own=True)
-            _logger.warning("%s. The run goes on; the next try is in %g s.", error, _RETRY_S)
+            _logger.warning("%s. The run continues; the next try is in %g s.", error, _RETRY_S)
 
     def _failures(self, *, wait_for_all: bool = False) -> Iterator[tuple[Save, Exception]]:
         """Lists written files, and yields failed saves."""
@@ -404,7 +404,7 @@ class Recorder:
     def _warn_once(self, message: str) -> None:
         if message not in self._warned:
             self._warned.add(message)
-            _logger.warning("%s. The run goes on without it.", message)
+            _logger.warning("%s. The run continues without it.", message)
 
 
 def _names_of(behavior: Behavior) -> list[str]:

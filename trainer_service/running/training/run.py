@@ -489,14 +489,14 @@ class RunFactory:
                 _logger.warning("'%s' has no checkpoint in this run: it starts from step 0.", name)
             elif saved.initialize_from is not None:
                 _logger.warning(
-                    "'%s' has no checkpoint in '%s': it starts anew.", name, saved.initialize_from
+                    "'%s' has no checkpoint in '%s': it starts from scratch.", name, saved.initialize_from
                 )
         elif start.is_resume:
             restore(behavior, start.checkpoint_for(behavior, seed))
             _logger.info("Resuming '%s' from step %d.", name, behavior.step)
             if behavior.learns and behavior.step >= behavior.settings.max_steps:
                 _logger.warning(
-                    "'%s' has used its max_steps of %d: nothing to learn. Raise max_steps to go on.",
+                    "'%s' has used its max_steps of %d: nothing to learn. Raise max_steps to continue.",
                     name, behavior.settings.max_steps,
                 )  # fmt: skip
             if self.folder.writable:
@@ -541,11 +541,11 @@ def restore_replay(behavior: Behavior, path: Path, checkpoint: Path) -> None:
         return
     stamp = load_replay(behavior, path)
     if stamp.checkpoint == checkpoint_digest(checkpoint):
-        _logger.info("'%s' goes on with its replay buffer.", behavior.name)
+        _logger.info("'%s' continues with its replay buffer.", behavior.name)
     else:
         _logger.warning(
-            "'%s' goes on from step %d with a replay buffer that was saved at step %d: its experience is kept, but the "
-            "run will not repeat what it did before. Remove '%s' to go on with an empty one.",
+            "'%s' continues from step %d with a replay buffer that was saved at step %d: its experience is kept, but "
+            "the run will not repeat what it did before. Remove '%s' to continue with an empty one.",
             behavior.name, behavior.step, stamp.step, path,
         )  # fmt: skip
 

@@ -150,9 +150,7 @@ class StopSignals:
         the log's."""
         if self._wait_for(self._previous.keys() - set(_SAVING)) is None:
             return
-        _in_thread(
-            lambda: _logger.info("Asked to stop: saving what was learned. Asked once more, it ends at once.")
-        )
+        _in_thread(lambda: _logger.info("Stopping: saving. Press Ctrl-C again to quit without saving."))
         if not self._ends_process:
             self._wait_for(())  # the handler does the rest
             return
@@ -181,9 +179,7 @@ def _exit_now(number: int) -> None:
 
 
 def _print_exit_message() -> None:
-    words = (
-        "\nEnded at once. What was learned since the last checkpoint is lost; --resume goes on from there.\n"
-    )
+    words = "\nEnded at once. What was learned since the last checkpoint is lost; --resume continues from there.\n"
     with suppress(OSError, ValueError, AttributeError):
         if sys.stdout.isatty():
             words = "\x1b[?25h" + words  # the cursor, which a live table hides

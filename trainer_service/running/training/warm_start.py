@@ -158,8 +158,8 @@ def checkpoints_to_resume(
     names = folder.saved_behaviors()
     if not names:
         raise UserError(
-            f"'{folder.path}' holds no checkpoint to go on from, neither the newest nor a numbered one. "
-            "Use --force to begin anew."
+            f"'{folder.path}' holds no checkpoint to continue from, neither the newest nor a numbered one. "
+            "Use --force to start over."
         )
     if which is True:
         return {name: _newest(folder, name, load) for name in names}
@@ -195,7 +195,7 @@ def make_newest(folder: RunFolder, name: str, step: int, path: Path, members: Se
     if later:
         aside = folder.set_aside(later)
         _logger.warning(
-            "'%s' goes on from step %d; %d files that were saved later, or are damaged, are in '%s' from now on.",
+            "'%s' continues from step %d; %d files that were saved later, or are damaged, are in '%s' from now on.",
             name, step, len(later), aside,
         )  # fmt: skip
     if content is not None:
@@ -214,10 +214,12 @@ def _newest(folder: RunFolder, name: str, load: LoadSource) -> WarmStart:
             reasons.append(str(error))
             continue
         if reasons:
-            _logger.warning("%s. '%s' goes on from '%s', step %d.", reasons[0], name, path, start.source.step)
+            _logger.warning(
+                "%s. '%s' continues from '%s', step %d.", reasons[0], name, path, start.source.step
+            )
         return start
     raise UserError(
-        f"none of the {len(reasons)} checkpoints of '{name}' can be read. {reasons[0]}. Use --force to begin anew."
+        f"none of the {len(reasons)} checkpoints of '{name}' can be read. {reasons[0]}. Use --force to start over."
     )
 
 

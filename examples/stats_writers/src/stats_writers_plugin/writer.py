@@ -124,7 +124,7 @@ class PluginWriters(SummaryWriter):
                 reporter.writers.remove(writer)
                 _logger.debug("%s failed:", type(writer).__qualname__, exc_info=error)
                 _logger.warning(
-                    "ML-Agents' stats writer %s.%s is left out from here on: %s. The run goes on without it.",
+                    "ML-Agents' stats writer %s.%s is left out from here on: %s. The run continues without it.",
                     type(writer).__module__, type(writer).__qualname__, reason(error),
                 )  # fmt: skip
 

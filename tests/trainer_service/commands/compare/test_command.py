@@ -267,7 +267,7 @@ def test_a_table_of_groups_is_written(runs: Sequence[str]) -> None:
         (["--bounds", "Ball=0,1"], "--bounds: expected --tasks beside it"),
         (["--tasks", "--bounds", "Ball=0"], "--bounds: expected two numbers LOW,HIGH, got '0'"),
         (["--tasks", "--method", "low"], "--method: expected NAME=PATTERN, got 'low'"),
-        (["--tasks", "--threshold", "3"], "--threshold: of no use with --tasks"),
+        (["--tasks", "--threshold", "3"], "--threshold: not allowed with --tasks"),
     ],
 )
 def test_flags_of_comparisons_that_make_no_sense_are_refused(

@@ -157,7 +157,7 @@ def test_a_film_has_captions(mlagents_style) -> None:
         (["gym:CartPole-v1", "--policy=expert"], "has no expert of its own; expected one of sim:3dball, sim:basic"),
         (["gym:CartPole-v1", "--policy=expert"], "or another player: random or the policy of a run"),
         (["sim:basic", "--policy=expret"], "--policy: expected random, expert or a run, but no run 'expret'"),
-        (["sim:basic", "--stochastic"], "--stochastic: of no use for 'random'"),
+        (["sim:basic", "--stochastic"], "--stochastic: not allowed for 'random'"),
         (["sim:basic", "--episodes=0"], "--episodes: expected at least 1, got 0"),
         (["sim:basic", "--max-episode-steps=0"], "--max-episode-steps: expected at least 1, got 0"),
         (["sim:basic", "--record=walk.png"], "expected a .gif or .mp4 file, got 'walk.png'"),
@@ -193,7 +193,7 @@ def test_programs_play_too(processes: None, results: Path, tmp_path: Path) -> No
         trainer_service.play("sim:basic", run, episodes=3, env_args=[], deterministic=False)["Basic"].returns
         == trainer_service.evaluate(run, episodes=3, env_args=[], deterministic=False)["Basic"].returns
     )
-    with pytest.raises(UserError, match="checkpoint: of no use for the player 'random'"):
+    with pytest.raises(UserError, match="checkpoint: not allowed for the player 'random'"):
         trainer_service.play("sim:basic", checkpoint="best")
     with pytest.raises(UserError, match="env: expected an environment to play, got none"):
         trainer_service.play(None)

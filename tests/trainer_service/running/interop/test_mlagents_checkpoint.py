@@ -157,7 +157,7 @@ def test_parts_that_are_left_out_are_listed(rewritten: Callable[..., Path]) -> N
     conversion = convert_checkpoint(
         load_source(path), "Hybrid", SPECS["Hybrid"], settings_of("Hybrid"), seed=3
     )
-    assert conversion.left_out == ("Module:Curiosity, a reward signal's network, which starts anew",)
+    assert conversion.left_out == ("Module:Curiosity, a reward signal's network, which starts from scratch",)
 
 
 def test_a_policy_with_curiosity_keeps_its_value_heads(rewritten: Callable[..., Path]) -> None:

@@ -94,7 +94,7 @@ def test_a_writer_that_raises_is_left_out_with_one_warning(caplog: pytest.LogCap
     writer.join()
     assert inner.calls == [("open", False), ("write", 1)]
     assert warnings(caplog) == [
-        "Tracker 'x' is left out from here on: RuntimeError: no network. The run goes on without it."
+        "Tracker 'x' is left out from here on: RuntimeError: no network. The run continues without it."
     ]
 
 

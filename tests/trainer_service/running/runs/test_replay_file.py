@@ -399,7 +399,7 @@ def test_a_damaged_file_of_rows_is_named(files: Path, damage: Callable[[Path], N
     with pytest.raises(UserError, match=expected) as caught:
         saved(files)
     assert str(caught.value).startswith(f"replay buffer '{files}' cannot be used: 'replay-100-steps-10.npz'")
-    assert str(caught.value).endswith("Remove it to go on with an empty one")
+    assert str(caught.value).endswith("Remove it to continue with an empty one")
 
 
 def test_files_of_rows_of_other_columns_are_refused(files: Path) -> None:

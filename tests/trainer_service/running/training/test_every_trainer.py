@@ -115,7 +115,7 @@ def test_it_is_trained_resumed_scored_and_exported(
     counts_before = counts(replay) if replays else np.zeros(2)
     said, after = learn(600, "--resume")
     assert f"Resuming '{name}' from step 4" in said.out
-    assert (f"'{name}' goes on with its replay buffer." in said.out + said.err) == replays
+    assert (f"'{name}' continues with its replay buffer." in said.out + said.err) == replays
     assert after[-1]["step"] >= 600 > before[-1]["step"] >= 400
     if replays:  # 200 steps, of which some are not recorded yet, and 16 for each update
         assert (counts(replay) - counts_before >= (100, 6)).all()

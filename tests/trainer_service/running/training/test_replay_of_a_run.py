@@ -121,6 +121,6 @@ def test_a_buffer_without_a_readable_stamp_is_refused(stamp: dict[str, Any], tmp
         kept = {name: array for name, array in arrays.items() if name != "saved.step"}
     np.savez(path, **kept, **stamp)
     with pytest.raises(
-        UserError, match=r"replay\.npz' cannot be used: .* Remove it to go on with an empty one"
+        UserError, match=r"replay\.npz' cannot be used: .* Remove it to continue with an empty one"
     ):
         load_replay(learner(), path)

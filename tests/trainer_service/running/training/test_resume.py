@@ -101,7 +101,9 @@ def test_a_run_that_is_resumed_goes_on_bit_for_bit(train, steps: int) -> None:
 
 
 def test_a_finished_run_says_that_nothing_is_left_to_learn(train) -> None:
-    warning = f"'Treadmill' has used its max_steps of {EPISODE}: nothing to learn. Raise max_steps to go on."
+    warning = (
+        f"'Treadmill' has used its max_steps of {EPISODE}: nothing to learn. Raise max_steps to continue."
+    )
     assert warning not in train("done", EPISODE).out
     assert warning in train("done", EPISODE, "--resume").out
     assert "nothing to learn" not in train("done", 2 * EPISODE, "--resume").out

@@ -84,7 +84,7 @@ def test_a_memory_lasts_from_the_run_to_the_model(mlagents_style, configure, kin
         configure("Hybrid", **sac(save_replay_buffer=True), network_settings=network, max_steps=steps)
         said = mlagents_style("learn", "config.yaml", "--env=sim:hybrid", "--seed=1", *more)
         assert said.code == 0, said.err
-    assert "'Hybrid' goes on with its replay buffer." in said.out + said.err
+    assert "'Hybrid' continues with its replay buffer." in said.out + said.err
     said = mlagents_style("evaluate", "ppo", "--episodes=1", "--json")
     assert said.code == 0, said.err
     policy = load_policy(Path("results/ppo"))

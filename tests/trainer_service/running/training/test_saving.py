@@ -235,7 +235,7 @@ def test_a_full_disk_is_told_later_and_the_end_saves(
         with broken(monkeypatch, SaveError(folder.checkpoint("B"), full)):
             records.write_due(ball)
             records.wait()
-        assert caplog.text.count("No space left on device. The run goes on; the next try is in 60 s") == 1
+        assert caplog.text.count("No space left on device. The run continues; the next try is in 60 s") == 1
         ball.step = 250
         records.write_due(ball)
         assert (numbered(folder), listed(folder)) == ([], [])

@@ -89,7 +89,7 @@ def test_sigusr1_saves_and_the_run_goes_on_until_sigusr2(endless, resume) -> Non
     run = endless()
     simulator = simulator_process()
     run.signal(signal.SIGUSR1)
-    run.until("Saved, as SIGUSR1 asked. The run goes on.")
+    run.until("Saved on SIGUSR1. The run continues.")
     step = saved_step()
     assert step >= 180
     os.kill(simulator, signal.SIGUSR1)  # a scheduler sends it to every process of a job
@@ -231,7 +231,7 @@ def test_a_second_signal_ends_a_busy_process_and_its_simulators(
         for first in (signal.SIGHUP, signal.SIGHUP):
             busy.send_signal(first)
         assert busy.stderr is not None
-        assert "Asked to stop" in busy.stderr.readline()
+        assert "Stopping: saving" in busy.stderr.readline()
         assert ended_by(busy, number) == code
         said = busy.stderr.read()
         assert held_by_simulators.read() == ""

@@ -38,9 +38,7 @@ class WandbWriter(Tracker):
 
         # It would ask at the terminal, where a run is under way.
         if wandb.setup().settings.mode == "online" and not wandb.login(prompt=False):
-            raise UserError(
-                "nobody is logged in: run 'wandb login', or set WANDB_API_KEY, or WANDB_MODE=offline"
-            )
+            raise UserError("not logged in: run 'wandb login', or set WANDB_API_KEY, or WANDB_MODE=offline")
         self._wandb = wandb
         run_id = self._run.recall().get("id") or uuid.uuid4().hex[:8]
         self._run.remember(id=run_id)

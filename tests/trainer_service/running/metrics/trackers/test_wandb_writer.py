@@ -97,7 +97,7 @@ def test_a_resumed_run_goes_on_under_its_id(
 
 def test_nobody_is_asked_to_log_in(wandb: StandIn, tmp_path: Path) -> None:
     wandb.mode = "online"
-    with pytest.raises(UserError, match="nobody is logged in: run 'wandb login'"):
+    with pytest.raises(UserError, match="not logged in: run 'wandb login'"):
         WandbWriter(tracked(tmp_path)).open()
     assert not wandb.started
 
