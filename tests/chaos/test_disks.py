@@ -84,7 +84,7 @@ def test_a_disk_full_in_the_middle_and_at_the_end(scene, disk: Path, note) -> No
     note(
         "disk full in the middle, and still at the end",
         "8 MB tmpfs, SIGTERM",
-        f"{run.output.count('The run goes on')} warning, summaries go on; exit code {code} with path and reason; "
+        f"{run.output.count('The run continues')} warning, summaries go on; exit code {code} with path and reason; "
         f"the checkpoint of step {kept} is whole, and `--resume` goes on when there is room",
     )
     assert before == kept

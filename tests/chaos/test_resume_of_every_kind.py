@@ -225,7 +225,9 @@ def test_a_killed_run_of_any_kind_ends_as_if_it_had_not_been_killed(scene, note,
             assert "starts with an empty replay buffer (save_replay_buffer is false)" in said
         differing[kind] = differences(*(scene.folder / "results" / run for run in (straight, killed)))
         if differing[kind]:
-            differing[kind] += [line for line in said.splitlines() if "goes on" in line or "WARNING" in line]
+            differing[kind] += [
+                line for line in said.splitlines() if "continues" in line or "WARNING" in line
+            ]
     equal = sum(not keys for keys in differing.values())
     note(
         "trainer killed between two checkpoints and in unfinished episodes, `--resume`, a run of every kind",

@@ -69,8 +69,8 @@ class KernelChoice(Generic[KernelT]):
                 )  # fmt: skip
         if self._until_checkpoint not in ("", self._gradients):
             _logger.warning(
-                "Until its checkpoint '%s' computed the gradient of its updates %s: from now on results differ in their "
-                "last digits.",
+                "Until its checkpoint '%s' computed the gradient of its updates %s: from now on results "
+                "differ in their last digits.",
                 self._behavior,
                 self._until_checkpoint,
             )

@@ -334,7 +334,9 @@ def test_weights_that_are_not_finite_are_refused(
     with spoilt.open("wb") as file:
         write_values(plain_checkpoint(checkpoint), file)
     hub.files["ada/hybrid"]["Hybrid/checkpoint.safetensors"] = spoilt.read_bytes()
-    with pytest.raises(UserError, match=r"of no use: algorithm\.network\.value\.weight is NaN or infinite"):
+    with pytest.raises(
+        UserError, match=r"cannot use checkpoint .*: algorithm\.network\.value\.weight is NaN or infinite"
+    ):
         load_from_hub("ada/hybrid", results_dir="results", run_id="theirs")
     assert not Path("results/theirs").exists()
 

@@ -76,7 +76,7 @@ def test_a_side_that_is_none_is_refused(wanted: str) -> None:
 
 
 def test_nobody_plays_alone() -> None:
-    with pytest.raises(UserError, match="nobody to play against"):
+    with pytest.raises(UserError, match="no opponent: all agents are on one side"):
         sides_of(("Duel?team=0",), None)
 
 

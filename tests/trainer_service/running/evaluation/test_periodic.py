@@ -178,7 +178,7 @@ def test_an_evaluation_that_fails_costs_a_warning(train, monkeypatch) -> None:
 
     monkeypatch.setattr(EvaluationSimulator, "open", fail)
     said = train("unlucky", 6 * EPISODE, evaluation=OFTEN)
-    assert said.out.count("An evaluation failed: it does not start today. The run goes on.") == 2
+    assert said.out.count("An evaluation failed: it does not start today. The run continues.") == 2
     assert state("unlucky")["step"] == 6 * EPISODE
     assert not Path("results/unlucky/evaluations.jsonl").exists()
 

@@ -339,7 +339,7 @@ def test_damaged_moments_cost_the_moments_only(
     conversion = convert_checkpoint(
         load_source(path), "Hybrid", SPECS["Hybrid"], settings_of("Hybrid"), seed=3
     )
-    assert "moments, which start anew" in conversion.left_out[0]
+    assert "moments, which start from scratch" in conversion.left_out[0]
     assert conversion.checkpoint.algorithm["optimizer"]["steps"] == 0
 
 

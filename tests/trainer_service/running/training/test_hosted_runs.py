@@ -142,7 +142,7 @@ def test_a_crash_in_c_is_shown_with_its_line_and_costs_what_is_not_saved(
     assert crashed.end() == -signal.SIGSEGV
     assert "Segmentation fault" in crashed.output
     assert 'odd_environments.py", line' in crashed.output
-    assert "goes on from its last save by --resume" in crashed.output
+    assert "runs in this process (--isolate: in one of its own)" in crashed.output
     resumed = learn("", "--resume", max_steps=600)
     assert resumed.end() == 0
     assert "Step: 100." not in resumed.output

@@ -100,7 +100,7 @@ def test_a_full_disk_costs_a_warning_and_no_checkpoint(
             ball.step = 200
             records.write_due(ball)
             assert "No space left on device" in caplog.text
-            assert "The run goes on" in caplog.text
+            assert "The run continues" in caplog.text
             failures = ball.summarize(wall_s=1.0).series["Saving/Failures"]
             assert failures.total == 1.0
             with pytest.raises(SaveError, match=r"cannot write '.*': No space left"):
@@ -325,7 +325,7 @@ def test_a_lesson_that_could_not_be_stored_is_stored_later(
         with monkeypatch.context() as patched:
             patched.setattr(os, "fsync", full)
             records.autosave([ball])
-        assert "The run goes on" in caplog.text
+        assert "The run continues" in caplog.text
         assert not folder.checkpoint("B").exists()
         records.write_due(ball)
         assert not folder.checkpoint("B").exists()

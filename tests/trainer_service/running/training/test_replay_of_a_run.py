@@ -63,7 +63,7 @@ def resumed(folder: RunFolder, checkpoint: Path, caplog: pytest.LogCaptureFixtur
     restore(behavior, load_checkpoint(checkpoint))
     with caplog.at_level(logging.INFO, logger="trainer_service"):
         restore_replay(behavior, folder.replay("B"), checkpoint)
-    assert "goes on" in caplog.text
+    assert "continues" in caplog.text
     return [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
 
 
@@ -82,7 +82,7 @@ def test_a_buffer_of_another_moment_is_named_by_both_steps(
     with RunFolder.open(tmp_path, "run") as folder:
         saved(folder, 100, 200)
         (warning,) = resumed(folder, folder.numbered("B", 100), caplog)
-    assert "'B' goes on from step 100 with a replay buffer that was saved at step 200" in warning
+    assert "'B' continues from step 100 with a replay buffer that was saved at step 200" in warning
 
 
 def test_a_run_killed_between_the_two_files_is_told_so(
@@ -99,7 +99,7 @@ def test_a_run_killed_between_the_two_files_is_told_so(
         with pytest.raises(Killed):
             saved(folder, 100, 200, kill=lambda: monkeypatch.setattr(os, "replace", rename_and_die))
         (warning,) = resumed(folder, folder.checkpoint("B"), caplog)
-    assert "goes on from step 200 with a replay buffer that was saved at step 100" in warning
+    assert "continues from step 200 with a replay buffer that was saved at step 100" in warning
 
 
 def test_another_checkpoint_of_the_same_step_is_noticed(

@@ -226,7 +226,7 @@ def test_without_its_newest_checkpoint_a_run_resumes_from_the_previous(train, sa
     said = train("run", 2 * AT_AN_UPDATE, "--resume", checkpoint_interval=2 * EPISODE)
     (warning,) = [line for line in said.out.splitlines() if f"step {OLDER}." in line and "checkpoint" in line]
     assert f"'{saved}/checkpoint.safetensors'" in warning
-    assert f"'Treadmill' goes on from '{saved}/Treadmill-{OLDER}.safetensors'" in warning
+    assert f"'Treadmill' continues from '{saved}/Treadmill-{OLDER}.safetensors'" in warning
     assert f"Resuming 'Treadmill' from step {OLDER}." in said.out
     assert checkpoint("run")["step"] == 2 * AT_AN_UPDATE
     aside = {path.name for path in Path("results/run/set-aside-1").rglob("*")}
@@ -248,7 +248,7 @@ def test_a_run_without_readable_checkpoints_is_refused_untouched(train, saved: P
         path.unlink()
     said = mlagents_style("learn", "config.yaml", "--env=sim:basic", "--run-id=run", "--resume")
     assert said.code == 2
-    assert "holds no checkpoint to go on from" in said.err
+    assert "holds no checkpoint to continue from" in said.err
 
 
 def test_resuming_from_an_older_checkpoint_keeps_the_newer(train, saved: Path) -> None:

@@ -110,7 +110,7 @@ def test_replay_files_of_others_and_damaged_ones_are_refused(learner, make_behav
     path = tmp_path / "replay.npz"
     save_replay_file(trained.learner.replay_state(), path)
     other = make_behavior(sizes=(5,), continuous=1, trainer_type="sac", hyperparameters={})
-    with pytest.raises(UserError, match=r"replay\.npz' cannot be used: .* Remove it to go on"):
+    with pytest.raises(UserError, match=r"replay\.npz' cannot be used: .* Remove it to continue"):
         load_replay(other, path)
     rows = tmp_path / "replay-0-steps-0.npz"
     written = rows.read_bytes()
