@@ -41,7 +41,7 @@ SAC = {
     },
 }
 TOGETHER = "'Basic' continues with its replay buffer."
-APART = re.compile(r"'Basic' goes on from step (\d+) with a replay buffer that was saved at step (\d+)")
+APART = re.compile(r"'Basic' continues from step (\d+) with a replay buffer that was saved at step (\d+)")
 
 
 def a_moment(dice: random.Random, longest_s: float) -> None:
@@ -213,7 +213,7 @@ def test_a_trainer_killed_with_a_replay_buffer(scene, note, count: int) -> None:
             except Exception:
                 unreadable += 1
         run = scene.learn(*flags, "--resume")
-        run.wait_for_output("goes on ")
+        run.wait_for_output("continues ")
         run.wait_for_output("Saved ")
         told = APART.search(run.output)
         together += TOGETHER in run.output

@@ -52,6 +52,9 @@ _MEANS = (
 """Tags of a gradient step's means, in the order of the compiled kernel."""
 
 
+_COMPILED = ("_step", "_next_actions", "_values", "_improve_policy", "targets")
+"""Methods that the compiled kernel replaces. A subclass with its own has no kernel."""
+
 _BETAS_WITHOUT_TARGETS = 0.5, 0.999
 """β₁ and β₂ of Adam without targets, as in CrossQ. With a β₁ of 0.9 Pendulum is not solved in 10,000 gradient steps."""
 
@@ -82,7 +85,7 @@ class SAC(ReplayLearner[TransitionMinibatch]):
         parameters = self._policy_optimizer.parameters
         self._drawing = random_stream(compute.seed + 2)
         optimizers = [self._policy_optimizer, self._critic_optimizer, self._alpha_optimizer]
-        has_own = type(self)._step is not SAC._step or type(self).targets is not SAC.targets
+        has_own = any(getattr(type(self), name) is not getattr(SAC, name) for name in _COMPILED)
         make_kernel: Callable[[], CompiledSAC | None] = lambda: None  # noqa: E731
         if not has_own:
             targets = None if self._target_critics is None else self._target_critics.parameters.vector

@@ -338,7 +338,7 @@ def test_other_networks_are_left_to_autograd(
 
 
 @pytest.mark.parametrize("library", LIBRARIES)
-@pytest.mark.parametrize("method", ["_step", "targets"])
+@pytest.mark.parametrize("method", ["_step", "_next_actions", "_values", "_improve_policy", "targets"])
 def test_a_subclass_with_a_step_of_its_own_keeps_it(
     library: CompiledLibrary, monkeypatch: pytest.MonkeyPatch, method: str
 ) -> None:
