@@ -260,7 +260,7 @@ def test_a_level_that_the_caller_set_stays(tmp_path: Path, capfd: pytest.Capture
     finally:
         logger.setLevel(logging.NOTSET)
     assert "Walk. Step: " not in capfd.readouterr().out
-    with pytest.raises(UserError, match="verbose: expected 0, 1 or 2, got 3"):
+    with pytest.raises(UserError, match="verbose: expected 0, 1, 2 or None, got 3"):
         trainer_service.train(QUICK, Walk, run_id="m", results_dir=tmp_path, verbose=3)
 
 

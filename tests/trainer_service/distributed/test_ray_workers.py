@@ -243,7 +243,7 @@ def test_workers_that_wait_for_a_place_are_told_of(
 ) -> None:
     monkeypatch.setattr(module, "_PLACEMENT_S", 0.2)
     workers = pool(cpus_per_worker=64)
-    until(workers, lambda came: "Waiting for a place" in caplog.text)
+    until(workers, lambda came: "Waiting for resources" in caplog.text)
     assert "1 of 1 workers: 1 worker with 64 cores each were asked for" in caplog.text
     assert not workers.ready()
 

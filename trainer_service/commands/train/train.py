@@ -158,7 +158,9 @@ def _in_words_of_python() -> Iterator[None]:
 
     def argument(flag: re.Match[str]) -> str:
         name = arguments.get(flag[0])
-        return flag[0] if name is None else f"{name}={'True' if SETTINGS[name].kind == 'bool' else ''}"
+        if name is None or name == "env_path":
+            return flag[0] if name is None else "env="
+        return f"{name}={'True' if SETTINGS[name].kind == 'bool' else ''}"
 
     arguments = {setting.flag: name for name, setting in SETTINGS.items()}
     try:

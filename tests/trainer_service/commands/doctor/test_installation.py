@@ -117,7 +117,7 @@ def test_the_compiled_kernel_is_named_or_why_there_is_none(monkeypatch: pytest.M
     def unavailable() -> None:
         raise UnavailableError("there is no C compiler")
 
-    monkeypatch.setattr(check, "checked_library", lambda: CompiledLibrary("AVX2", None, None))
+    monkeypatch.setattr(check, "checked_library", lambda: CompiledLibrary("AVX2", None, None, None))
     assert installation.compiled_kernel().found == "for AVX2, equal to torch and faster"
     monkeypatch.setattr(check, "checked_library", unavailable)
     assert installation.compiled_kernel().found == "none: there is no C compiler"

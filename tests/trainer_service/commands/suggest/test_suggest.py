@@ -201,7 +201,7 @@ def test_train_with_suggest_false_has_the_defaults(tmp_path: Path) -> None:
 
 
 def test_simulators_that_attach_learn_with_the_defaults(start, program, free_port: int) -> None:
-    run = start("learn", f"--port={free_port}", "--run-id=attached")
+    run = start("learn", f"--port={free_port}", "--run-id=attached", "--debug")
     run.until("No configuration: simulators that attach learn with ML-Agents' defaults. Use --suggest")
     start("--mlagents-port", free_port, program=program("treadmill"))
     run.until("batch_size: 1024")

@@ -185,7 +185,10 @@ def test_the_demo_shows_policies_of_a_run_that_learns(opened: list[Page], tmp_pa
         (["record-demo", "sim:spread", "--policy=keyboard", "-o", "x.demo"], "one agent, got 3"),
         (["record-demo", "sim:basic", "--policy=keyboard", "--stochastic", "-o", "x.demo"], "--stochastic"),
         (["evaluate", "random", "--against", "human", "expert", "--env", "sim:duel"], "human alone"),
-        (["evaluate", "random", "--against", "human", "--env", "sim:basic"], "nobody to play against"),
+        (
+            ["evaluate", "random", "--against", "human", "--env", "sim:basic"],
+            "no opponent: all agents are on one side",
+        ),
     ],
 )
 def test_what_cannot_be_watched_is_said(

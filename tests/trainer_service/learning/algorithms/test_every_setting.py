@@ -71,6 +71,10 @@ ELSEWHERE: Mapping[str, str] = {
     "hyperparameters.replay": "its keys are walked",
     "hyperparameters.replay.kwargs": "needs a plugin: test_replay_buffers",
     **{
+        f"hyperparameters.replay.{key}": "needs a recording: test_demonstrated_rows"
+        for key in ("demo_path", "demo_share")
+    },
+    **{
         f"hyperparameters.replay.{key}": "with hindsight, which takes a goal environment: test_hindsight"
         for key in ("n_sampled_goal", "goal_selection_strategy")
     },

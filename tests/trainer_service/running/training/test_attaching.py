@@ -66,7 +66,7 @@ def test_who_names_a_port_that_nobody_listens_on_is_told(start, configure, free_
 def test_several_simulators_need_something_to_start(configuration: Any, workplace: Path) -> None:
     (workplace / "a.yaml").write_text("env_settings: {num_envs: 3}")
     with pytest.raises(
-        ConfigError, match=r"env_settings\.num_envs: expected 1 while env_path \(--env\) is not given"
+        ConfigError, match=r"env_settings\.num_envs: expected 1 while env_path \(env=\) is not given"
     ):
         trainer_service.train(configuration, run_id="many")
     assert not Path("results").exists()

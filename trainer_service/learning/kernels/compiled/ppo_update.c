@@ -376,7 +376,7 @@ static void adam(int64_t count, const Rates *rates, double scale, int64_t step, 
     const float epsilon = (float)(rates->epsilon * root);
     for (int64_t i = 0; i < count; i++) {
         gradient[i] *= factor;
-        float g = gradient[i] + decay * theta[i];
+        float g = gradient[i] + (decay != 0 ? decay * theta[i] : 0); /* a parameter may be infinite */
         float m = beta_1 * mean[i] + rest_1 * g, v = beta_2 * square[i] + rest_2 * (g * g);
         mean[i] = m;
         square[i] = v;
