@@ -71,7 +71,9 @@ PARTS = {
     "crossq": Part(
         norm="batch", actor_norm="batch", has_targets=False, policy_delay=3, learning_rate=1e-3, beta1=0.5
     ),
-    "batch_critics": Part(norm="batch", has_targets=False, policy_delay=3, learning_rate=1e-3),
+    "batch_critics": Part(
+        norm="batch", has_targets=False, policy_delay=3, learning_rate=1e-3, beta1=0.5
+    ),
     "tqc": Part(quantiles=25),
     "bins": Part(bins=101),
     "scaled": Part(scales=True),

@@ -58,6 +58,7 @@ def to_json(comparison: Comparison) -> dict[str, Any]:
     return {
         "confidence": CONFIDENCE,
         "threshold": comparison.threshold,
+        "x": comparison.x,
         "groups": [
             {
                 "name": group.name,

@@ -37,7 +37,7 @@ def result_lines(
     layout = RunLayout(folder)
     rows = read_rows(layout.metrics)
     for name in behaviors:
-        scored = [row for row in rows if row["behavior"] == name and row.get("mean_return") is not None]
+        scored = [row for row in rows if row.get("behavior") == name and row.get("mean_return") is not None]
         if scored:
             newest = scored[-1]
             yield f"  {name}: mean reward {format_return(newest['mean_return'])} at step {newest['step']:,}"

@@ -155,19 +155,16 @@ train = named(train, RunArguments)
 @contextmanager
 def _in_words_of_python() -> Iterator[None]:
     """A context whose errors name an argument of ``train``, such as ``resume=True``, where they would name its flag."""
-
-    def argument(flag: re.Match[str]) -> str:
-        name = arguments.get(flag[0])
-        if name is None or name == "env_path":
-            return flag[0] if name is None else "env="
-        return f"{name}={'True' if SETTINGS[name].kind == 'bool' else ''}"
-
-    arguments = {setting.flag: name for name, setting in SETTINGS.items()}
+    words = {
+        each.flag: f"{name}=True" if each.kind == "bool" else f"{name}=" for name, each in SETTINGS.items()
+    }
+    words["--env"] = "env="
     try:
         yield
     except (UserError, BridgeError) as error:
         if error.args and isinstance(error.args[0], str):
-            error.args = (_FLAG.sub(argument, error.args[0]), *error.args[1:])
+            told = _FLAG.sub(lambda flag: words.get(flag[0], flag[0]), error.args[0])
+            error.args = (told, *error.args[1:])
         raise
 
 

@@ -207,13 +207,13 @@ class SACSettings(ReplayHyperparameters):
 
     def remarks(self) -> Iterator[Remark]:
         yield from super().remarks()
-        if self.critic_norm == "batch" and "tau" in self.model_fields_set:
+        if self.critic_norm == "batch" and self.tau != type(self).model_fields["tau"].default:
             yield Remark(("tau",), "has no effect with critic_norm: batch, which needs no targets")
 
     def contradictions(self, network: NetworkSettings) -> Iterator[Contradiction]:
         yield from super().contradictions(network)
         if self.critic_norm == "batch" and network.memory is not None:
-            plain = "none with a memory, as the steps of a sequence are alike and no sample of all"
+            plain = "none with a memory, as the steps of a sequence are too alike for a minibatch's moments"
             yield Contradiction(("hyperparameters", "critic_norm"), plain, self.critic_norm)
 
 

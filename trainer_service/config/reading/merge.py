@@ -31,9 +31,10 @@ def _with_command_line(raw: dict[str, Any], overrides: Mapping[str, Any]) -> dic
         if not raw.get("behaviors") and raw.get("default_settings") is None:
             raw["default_settings"] = {}
     if changes:
-        raw["default_settings"] = _override_if_given(raw.get("default_settings"), changes)
+        if raw.get("default_settings") is not None:
+            raw["default_settings"] = _changed(raw["default_settings"], changes)
         if isinstance(behaviors := raw.get("behaviors"), Mapping):
-            raw["behaviors"] = {name: _override_if_given(each, changes) for name, each in behaviors.items()}
+            raw["behaviors"] = {name: _changed(each or {}, changes) for name, each in behaviors.items()}
     return raw
 
 
@@ -44,8 +45,10 @@ def _override(base: Any, over: Any) -> Any:
     return over
 
 
-def _override_if_given(behavior: Any, changes: Mapping[str, Any]) -> Any:
-    return merged(behavior, changes) if isinstance(behavior, Mapping) else behavior
+def _changed(behavior: Any, changes: Mapping[str, Any]) -> Any:
+    if not isinstance(behavior, Mapping):
+        return behavior
+    return {**behavior, **{key: _override(behavior.get(key), value) for key, value in changes.items()}}
 
 
 def _with_inheritance(raw: dict[str, Any]) -> dict[str, Any]:

@@ -169,6 +169,8 @@ def test_runs_are_compared_over_environment_steps(
     lines = capsys.readouterr().out.splitlines()
     assert any(line.split()[:5] == ["Group", "Runs", "Env", "steps", "Final"] for line in lines)
     shown = {line.split()[0]: line.split()[2] for line in lines if line.split()[1:2] == ["1"]}
+    assert main(["compare", *runs, "--x", "env_steps", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["x"] == "env_steps"
     assert shown == dict(zip(runs, ("100", "66", "50", "40", "33"), strict=True))
 
 

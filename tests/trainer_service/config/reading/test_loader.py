@@ -207,6 +207,7 @@ def test_deterministic_holds_for_listed_and_unlisted_behaviors(load: Load) -> No
         "behaviors: {A: {max_steps: 9}, B: {}}",
         "default_settings: {max_steps: 9}\nbehaviors: {A: {max_steps: 8}, B: }",
         "env_settings: {num_envs: 1}",
+        "behaviors: {A: , B: }",
     ],
 )
 def test_steps_of_the_command_line_are_those_of_each_behavior(load: Load, text: str) -> None:
@@ -228,6 +229,11 @@ def test_a_run_id_leads_nowhere_else(refuse: Refuse) -> None:
     for name in ("other/first", "results/..", "results/a/b", "../results/first"):
         (said,) = refuse("{}", {"checkpoint_settings": {"run_id": name}})
         assert "run id" in said
+
+
+def test_a_flag_for_each_behavior_does_not_hide_a_malformed_section(refuse: Refuse) -> None:
+    (said,) = refuse("behaviors: {A: {network_settings: 5}}", {"deterministic": True})
+    assert "behaviors.A.network_settings: expected a mapping, got 5" in said
 
 
 def test_deterministic_does_not_invent_default_settings(load: Load) -> None:

@@ -7,7 +7,7 @@ reward signals. The parts of an action are its branches, then all continuous act
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -51,7 +51,6 @@ _MEANS = (
 )
 """Tags of a gradient step's means, in the order of the compiled kernel."""
 
-
 _COMPILED = ("_step", "_next_actions", "_values", "_improve_policy", "targets")
 """Methods that the compiled kernel replaces. A subclass with its own has no kernel."""
 
@@ -86,12 +85,12 @@ class SAC(ReplayLearner[TransitionMinibatch]):
         self._drawing = random_stream(compute.seed + 2)
         optimizers = [self._policy_optimizer, self._critic_optimizer, self._alpha_optimizer]
         has_own = any(getattr(type(self), name) is not getattr(SAC, name) for name in _COMPILED)
-        make_kernel: Callable[[], CompiledSAC | None] = lambda: None  # noqa: E731
-        if not has_own:
-            targets = None if self._target_critics is None else self._target_critics.parameters.vector
-            signals = self._discounts, self._ends_count
-            make_kernel = partial(sac_kernel_for, policy, critics, optimizers, targets, *signals, hyper.tau)
-        self._kernel: KernelChoice[CompiledSAC] = KernelChoice(make_kernel, compute.behavior)
+        targets = None if self._target_critics is None else self._target_critics.parameters.vector
+        signals = self._discounts, self._ends_count
+        make_kernel = partial(sac_kernel_for, policy, critics, optimizers, targets, *signals, hyper.tau)
+        self._kernel: KernelChoice[CompiledSAC] = KernelChoice(
+            (lambda: None) if has_own else make_kernel, compute.behavior
+        )
         super().__init__(
             settings,
             compute,

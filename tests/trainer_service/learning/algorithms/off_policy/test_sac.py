@@ -233,6 +233,9 @@ def test_settings_that_do_not_go_with_batch_normalization_are_refused(make_behav
         )
     told = SACSettings(critic_norm="batch", tau=0.1).remarks()
     assert [remark.location for remark in told] == [("tau",)]
+    assert not [*SACSettings(critic_norm="batch", tau=0.005).remarks()], (
+        "a run's own configuration has all defaults"
+    )
 
 
 def differ(one: dict[str, Any], other: dict[str, Any]) -> bool:
