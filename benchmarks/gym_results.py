@@ -24,6 +24,8 @@ from trainer_service.config import load_run_options
 
 KEPT = CHECKOUT / "benchmarks" / "gym_scores" / "scores.jsonl"
 PEER = CHECKOUT / "benchmarks" / "gym_scores" / "peer.py"
+PEERS = ("ppo", "sac")
+"""Learners of Stable-Baselines3."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -38,7 +40,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     chosen = [(row_of[name], seed) for seed in arguments.seeds for name in arguments.only]
     runs = [partial(run, row, seed, folder) for row, seed in chosen]
     if arguments.sb3 is not None:
-        runs += [partial(run_peer, row, seed, folder, arguments.sb3) for row, seed in chosen]
+        known = [(row, seed) for row, seed in chosen if row.learner in PEERS]
+        runs += [partial(run_peer, row, seed, folder, arguments.sb3) for row, seed in known]
     failed = run_missing(arguments, runs)
     write_page(keep_scores(KEPT, folder))
     return 1 if failed else 0

@@ -39,6 +39,9 @@ class Row:
     env_args: tuple[str, ...] = ()
     """For the simulator of the evaluation."""
 
+    trained_args: tuple[str, ...] = ()
+    """For the simulator of the training."""
+
     steps: int = 25
     """Of an episode."""
 
@@ -61,7 +64,8 @@ class Row:
 
     def learn(self, run_id: str, seed: int) -> list[str]:
         """Arguments of the command that trains it."""
-        return ["learn", self.config, f"--run-id={run_id}", f"--env={self.trained_on}", f"--seed={seed}"]
+        arguments = self.trained_args and ("--env-args", *self.trained_args)
+        return ["learn", self.config, f"--run-id={run_id}", f"--env={self.trained_on}", f"--seed={seed}", *arguments]
 
     def evaluate(self, run_id: str) -> list[str]:
         """Arguments of the command that scores its last checkpoint."""

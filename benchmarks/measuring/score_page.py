@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import shlex
 import statistics
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -40,7 +41,7 @@ def commands(rows: Iterable[Row], scores: Iterable[Score]) -> str:
     lines = [
         each for row in rows if row.name in there for each in (row.learn(row.name, 1), row.evaluate(row.name))
     ]
-    return "\n".join(f"mlagents-style {' '.join(line)}" for line in lines)
+    return "\n".join(f"mlagents-style {shlex.join(line)}" for line in lines)
 
 
 def machine() -> str:

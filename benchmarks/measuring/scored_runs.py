@@ -91,7 +91,8 @@ def train(learn: Sequence[str], run_id: str, folder: Path) -> float:
     trained = folder / f"{run_id}.seconds"
     if not trained.exists():
         began = time.perf_counter()
-        call([*learn, "--force"], folder)
+        name, *rest = learn
+        call([name, "--force", *rest], folder)  # the last arguments may be the simulator's
         require_end(folder / run_id)
         trained.write_text(f"{time.perf_counter() - began:.1f}\n", encoding="utf-8")
     return float(trained.read_text(encoding="utf-8"))

@@ -26,7 +26,7 @@ def test_every_row_has_a_configuration_of_its_environment(row: GymRow) -> None:
     settings = options.behaviors[row.task]
     assert settings.trainer_type == row.learner
     assert row.trained_on == f"gym:{row.task}"
-    assert row.learner == "sac" or row.task in PPO
+    assert row.learner != "ppo" or row.task in PPO
 
 
 @pytest.mark.parametrize("row", [row for row in ROWS if row.learner == "ppo"], ids=lambda row: row.name)
