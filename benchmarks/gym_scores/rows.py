@@ -7,7 +7,6 @@ from typing import Literal
 
 from marl.rows import Row
 
-
 Learner = Literal["ppo", "sac", "crossq"]
 
 
@@ -32,7 +31,9 @@ class GymRow(Row):
 _PLAIN = "benchmarks/gym_scores/configs"
 
 
-def _row(name: str, env: str, published: float, published_for: str, learner: Learner, *env_args: str) -> GymRow:
+def _row(
+    name: str, env: str, published: float, published_for: str, learner: Learner, *env_args: str
+) -> GymRow:
     """A bundled configuration, or that of plain SAC, which only the comparison needs."""
     gym = f"gym:{env}"
     folder = _PLAIN if learner == "sac" else "configs"

@@ -65,7 +65,14 @@ class Row:
     def learn(self, run_id: str, seed: int) -> list[str]:
         """Arguments of the command that trains it."""
         arguments = self.trained_args and ("--env-args", *self.trained_args)
-        return ["learn", self.config, f"--run-id={run_id}", f"--env={self.trained_on}", f"--seed={seed}", *arguments]
+        return [
+            "learn",
+            self.config,
+            f"--run-id={run_id}",
+            f"--env={self.trained_on}",
+            f"--seed={seed}",
+            *arguments,
+        ]
 
     def evaluate(self, run_id: str) -> list[str]:
         """Arguments of the command that scores its last checkpoint."""
