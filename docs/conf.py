@@ -22,6 +22,7 @@ exclude_patterns = ["docs/_build"]
 extensions = [
     "myst_nb",
     "sphinx.ext.autodoc",
+    "sphinx.ext.autosummary",
     "sphinx.ext.napoleon",
     "sphinx_design",
     "sphinx_copybutton",
@@ -36,10 +37,16 @@ smartquotes_action = "qe"  # of flags, --env, no dash is made
 autodoc_typehints = "both"  # callbacks override methods whose arguments no text explains
 autodoc_typehints_description_target = "documented"
 autodoc_member_order = "bysource"
+autosummary_generate = False  # tables alone: the entries stand below them
+toc_object_entries = False  # topics, not hundreds of names
 
 html_theme = "furo"
-html_title = f"{project} {version}"
-html_favicon = "_static/favicon.svg"
+html_title = project
+html_favicon = html_logo = "_static/favicon.svg"
+html_theme_options = {
+    "light_css_variables": {"color-brand-primary": "#b4501e", "color-brand-content": "#2b6390"},
+    "dark_css_variables": {"color-brand-primary": "#f0925c", "color-brand-content": "#8fbbe0"},
+}
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
 templates_path = ["_templates"]
