@@ -206,7 +206,8 @@ def _save(recorder: FilmRecorder | BestEpisodeRecorder, path: Path) -> None:
         frames = recorder.save()
     except OSError as error:
         raise SceneError(f"--record {path}: {error.strerror or error}") from error
-    print(f"{path}: {frames} frames", file=sys.stderr)
+    if frames:
+        print(f"{path}: {frames} frames", file=sys.stderr)
 
 
 def _fail(message: object, code: int) -> int:

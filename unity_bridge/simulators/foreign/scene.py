@@ -93,7 +93,12 @@ class ForeignScene:
 
     def render(self) -> NDArray[np.uint8]:
         """Renders copy 0: how its episode ended where it did in the last step, and not how the next one begins."""
-        frame = self._copies.render()
+        try:
+            frame = self._copies.render()
+        except SceneError as error:
+            if not isinstance(error.__cause__, NotImplementedError):
+                raise
+            raise self._code.error("it has no render(): there is no picture to show or to film") from None
         if not isinstance(frame, np.ndarray):
             raise self._code.error(
                 f"render() gave no picture but {frame!r}; a function that makes environments is asked for pictures by "

@@ -58,6 +58,7 @@ class Duel(ArrayScene):
     """
 
     frame_s = 0.05
+    has_groups = True
     cell = (_WIDTH, _HEIGHT)
     columns = 2
     shown = 4
@@ -172,12 +173,13 @@ class Duel(ArrayScene):
         for side in (0, 1):
             line = x + (2 * side - 1) * 1.2 * _SCALE
             canvas.line((line, y - _SCALE), (line, y + _SCALE), color=(210, 210, 210), width=1)
-            for column, height in zip(
-                self._court.columns[side], self._court.paddles[copy, side], strict=True
-            ):
+            first = (side * self._copies + copy) * self._shape[1]
+            columns, paddles = self._court.columns[side], self._court.paddles[copy, side]
+            for agent, (column, height) in enumerate(zip(columns, paddles, strict=True), first):
                 at, middle = x + 1.2 * _SCALE * float(column), y - _SCALE * float(height)
                 half = HALF_PADDLE * _SCALE
                 canvas.rectangle((at - 3, middle - half), (at + 3, middle + half), fill=_COLORS[side])
+                self._mark(canvas, agent, (at, middle), half + 4)
         ball_x, ball_y = self._court.ball[copy].tolist()
         canvas.circle((x + 1.2 * _SCALE * ball_x, y - _SCALE * ball_y), 6, fill=(60, 64, 72))
 

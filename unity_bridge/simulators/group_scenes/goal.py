@@ -55,6 +55,7 @@ class Goal(ArrayScene):
     """
 
     frame_s = 0.05
+    has_groups = True
     cell = (_SIDE, _SIDE)
     columns = 2
     shown = 4
@@ -189,16 +190,18 @@ class Goal(ArrayScene):
         x, y, scale = left + _SIDE / 2, top + _SIDE / 2, 0.42 * _SIDE
         canvas.rectangle((x - 1.1 * scale, y - scale), (x + 1.1 * scale, y + scale), fill=(255, 255, 255))
         canvas.line((x - scale, y - scale), (x - scale, y + scale), color=(120, 120, 120), width=2)
-        bodies = [(-1.0, self._keepers[copy], (70, 130, 255))]
+        first = self._copies + copy * len(self._columns)
+        bodies = [(copy, -1.0, self._keepers[copy], (70, 130, 255))]
         bodies += [
-            (column, at, (230, 120, 60))
-            for column, at in zip(self._columns, self._players[copy], strict=True)
+            (first + player, column, at, (230, 120, 60))
+            for player, (column, at) in enumerate(zip(self._columns, self._players[copy], strict=True))
         ]
-        for column, at, color in bodies:
+        for agent, column, at, color in bodies:
             middle, half = y - scale * float(at), scale * REACH
             canvas.rectangle(
                 (x + scale * column - 3, middle - half), (x + scale * column + 3, middle + half), fill=color
             )
+            self._mark(canvas, agent, (x + scale * column, middle), half + 4)
         ball_x, ball_y = self._balls[copy].tolist()
         fill = (180, 190, 205) if self._high[copy] else (60, 64, 72)
         canvas.circle((x + scale * ball_x, y - scale * ball_y), 5, fill=fill)

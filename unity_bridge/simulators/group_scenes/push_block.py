@@ -63,6 +63,7 @@ class PushBlock(ArrayScene):
     """
 
     frame_s = 0.2
+    has_groups = True
     cell = ((COLUMNS + 1) * _SIZE, (ROWS + 1) * _SIZE)
     columns = 3
     shown = 6
@@ -213,3 +214,4 @@ class PushBlock(ArrayScene):
             x = left + (column + 0.3 + 0.4 * (agent % 2)) * _SIZE
             y = top + (row + 0.3 + 0.4 * (agent // 2 % 2)) * _SIZE
             canvas.circle((x, y), _SIZE / 5, fill=_AGENT)
+            self._mark(canvas, copy * self._groups.shape[1] + agent, (x, y), _SIZE / 3.2)

@@ -63,6 +63,7 @@ class Spread(ArrayScene):
     """
 
     frame_s = STEP_S
+    has_groups = True
     cell = (_SIDE, _SIDE)
     columns = 2
     shown = 4
@@ -177,6 +178,7 @@ class Spread(ArrayScene):
         canvas.rectangle((left, top), (left + _SIDE - 1, top + _SIDE - 1))
         for agent, place in enumerate(self._world.positions[copy]):
             canvas.circle(seen(place), _SCALE * AGENT_RADIUS, fill=_COLORS[agent % len(_COLORS)])
+            self._mark(canvas, copy * self._groups.shape[1] + agent, seen(place), _SCALE * AGENT_RADIUS + 4)
         for landmark in self._world.landmarks[copy]:
             canvas.circle(seen(landmark), _SCALE * LANDMARK_RADIUS + 1, fill=(40, 40, 40))
 

@@ -60,6 +60,7 @@ class Switch(ArrayScene):
     """
 
     frame_s = 0.3
+    has_groups = True
     cell = ((COLUMNS + 1) * _SIZE, (ROWS + 1) * _SIZE)
     columns = 2
     shown = 4
@@ -178,6 +179,7 @@ class Switch(ArrayScene):
             row, column = divmod(cell, COLUMNS)
             middle = (left + (column + 0.5) * _SIZE, top + (row + 0.5) * _SIZE)
             canvas.circle(middle, _SIZE / 3.5, fill=_COLORS[agent])
+            self._mark(canvas, copy * self._groups.shape[1] + agent, middle, _SIZE / 2.2)
 
 
 def _next_cells() -> Integers:

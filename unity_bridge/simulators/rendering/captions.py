@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from unity_bridge.simulators.rendering.drawing import Canvas
+from unity_bridge.simulators.rendering.drawing import PAPER, Canvas
 
 LEAST_WIDTH = 200
 """Pixels that a line of a caption needs; narrower pictures are centered on a page of this width."""
@@ -29,8 +29,10 @@ def captioned(picture: NDArray[np.uint8], lines: Sequence[str]) -> NDArray[np.ui
         lines: of text, from top to bottom; empty ones keep their place.
     """
     height, width = picture.shape[:2]
-    page = Canvas(max(width, LEAST_WIDTH), height + caption_height(len(lines)))
-    page.paste(np.ascontiguousarray(picture), max(0, LEAST_WIDTH - width) // 2, 0)
+    strip = Canvas(max(width, LEAST_WIDTH), caption_height(len(lines)))
     for number, line in enumerate(lines):
-        page.text((_MARGIN, height + number * _LINE_HEIGHT), line)
-    return page.pixels()
+        strip.text((_MARGIN, number * _LINE_HEIGHT), line)
+    page = np.full((height, max(width, LEAST_WIDTH), 3), PAPER, np.uint8)
+    left = max(0, LEAST_WIDTH - width) // 2
+    page[:, left : left + width] = picture
+    return np.concatenate([page, strip.pixels()])

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unity_bridge.simulators.academy import Academy
-from unity_bridge.simulators.rendering.drawing import Canvas, grid_cells
+from unity_bridge.simulators.rendering.drawing import Canvas, Point, grid_cells
 from unity_bridge.simulators.scene import Steps
 
 LARGEST = (800, 420)
@@ -28,10 +28,15 @@ class ArrayScene(ABC):
     shown: ClassVar[int] = 8
     """Limit of the copies in the picture."""
 
+    has_groups: ClassVar[bool] = False
+    """Whether a copy has several agents, with ids of their own; otherwise an agent's id is its copy's number."""
+
     def __init__(self, copies: int, academy: Academy | None = None) -> None:
         self._copies = copies
         self._academy = academy or Academy()
         self._rng = np.random.default_rng()
+        self.marked: int | None = None
+        """The id of the agent that pictures mark."""
 
     @property
     def copies(self) -> int:
@@ -56,7 +61,15 @@ class ArrayScene(ABC):
         canvas = Canvas(width, height, scale=self._scale())
         for copy, (left, top) in enumerate(corners):
             self._draw(canvas, copy, left, top)
+            if copy == self.marked and self._copies > 1 and not self.has_groups:
+                right, bottom = left + self.cell[0] - 2, top + self.cell[1] - 2
+                canvas.frame((left + 1, top + 1), (right, bottom))
         return canvas.pixels()
+
+    def _mark(self, canvas: Canvas, agent: int, center: Point, radius: float) -> None:
+        """Draws a ring around an agent of a group if it is the marked one."""
+        if agent == self.marked:
+            canvas.ring(center, radius)
 
     def _scale(self) -> int:
         """The magnification of the picture: a single copy fills ``LARGEST``, several keep their size."""

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unity_bridge.arrays import Floats
-from unity_bridge.simulators.rendering.drawing import INK, Canvas
+from unity_bridge.simulators.rendering.drawing import Canvas
 from unity_bridge.simulators.scene import Steps, vector_sensor
 from unity_bridge.simulators.scenes import ball_physics
 from unity_bridge.simulators.scenes.ball_physics import (
@@ -32,6 +32,13 @@ FALLEN_BELOW = 2.0
 
 REWARD = 0.1
 PENALTY = -1.0
+
+_DISTANCE = 16.0
+"""From the eye of the picture to the middle of a platform."""
+_LEVEL, _ABOVE = float(np.cos(0.55)), float(np.sin(0.55))
+"""Of the angle at which the eye looks down."""
+_CIRCLE = np.stack([np.cos(np.arange(0, 6.28, 0.25)), np.sin(np.arange(0, 6.28, 0.25))], axis=1)
+_BALL, _SHADOW = (230, 120, 60), (92, 126, 164)
 
 
 class ThreeDBall(SingleBehaviorScene):
@@ -97,12 +104,26 @@ class ThreeDBall(SingleBehaviorScene):
         return [observation]
 
     def _draw(self, canvas: Canvas, copy: int, left: int, top: int) -> None:
+        """A platform in perspective, from the front and above. The ball's shadow shows where it rolls."""
+
         def seen(point: Floats) -> tuple[float, float]:
-            # From the front and a little above: z goes up the page at a third of its length.
-            return left + 80 + 24 * float(point[0]), top + 75 - 24 * float(point[1] + point[2] / 3)
+            x, y, z = point.tolist()
+            size = 25 * _DISTANCE / (_DISTANCE + z * _LEVEL - y * _ABOVE)
+            return left + 80 + size * x, top + 68 - size * (y * _LEVEL + z * _ABOVE)
 
         axes = platform_axes(self._balls.tilt[None, :, copy : copy + 1])[0, :, :, 0]
-        sides = [(-1, -1), (1, -1), (1, 1), (-1, 1)]
-        corners = [HALF_SIDE * (a * axes[0] + b * axes[2]) for a, b in sides]
-        canvas.polygon([seen(corner) for corner in corners], fill=(120, 160, 200), outline=INK)
-        canvas.circle(seen(self._balls.position[:, copy]), 24 * BALL_RADIUS, fill=(230, 120, 60))
+        ball = self._balls.position[:, copy]
+        height = axes[1] @ ball
+        corners = [HALF_SIDE * (a * axes[0] + b * axes[2]) for a, b in ((-1, -1), (1, -1), (1, 1), (-1, 1))]
+        upper = [seen(corner) for corner in corners]
+        lower = [seen(corner - 0.35 * axes[1]) for corner in corners]
+        if height < 0:
+            canvas.circle(seen(ball), 25 * BALL_RADIUS, fill=_BALL)
+        for i, j in ((3, 0), (1, 2), (0, 1)):  # the front last; the upper face hides the rest
+            canvas.polygon([upper[i], upper[j], lower[j], lower[i]], fill=(84, 118, 156))
+        canvas.polygon(upper, fill=(120, 160, 200))
+        if height >= 0:
+            around = ball - height * axes[1] + 0.8 * BALL_RADIUS * _CIRCLE @ axes[[0, 2]]
+            if np.abs(axes[[0, 2]] @ ball).max() < HALF_SIDE:
+                canvas.polygon([seen(point) for point in around], fill=_SHADOW, outline=_SHADOW)
+            canvas.circle(seen(ball), 25 * BALL_RADIUS, fill=_BALL)

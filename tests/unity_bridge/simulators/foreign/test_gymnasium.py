@@ -47,6 +47,8 @@ class Counter(gymnasium.Env[Any, Any]):
         return observation, float(action), *ends, info
 
     def render(self) -> Any:
+        if self.trouble == "no render":
+            return super().render()
         return np.full((4, 6, 3), self.count, np.uint8) if self.trouble != "render" else None
 
     def _observe(self) -> tuple[Any, dict[str, Any]]:
@@ -182,6 +184,7 @@ def test_nan_and_infinity_are_passed_on_to_the_trainer() -> None:
             r"truncated, info\), got 4 of them$",
         ),
         ("no reward", r"gym:tests/Counter-v0: step\(\) raised TypeError: float"),
+        ("no render", r"^gym:tests/Counter-v0: it has no render\(\): there is no picture"),
         ("render", r"gym:tests/Counter-v0: render\(\) gave no picture but None; .* render_mode$"),
     ],
 )
