@@ -161,8 +161,8 @@ class OutputQueue(io.RawIOBase):
             return
         seconds = time.monotonic() - self._dropping_since_s
         self._put(
-            f"[WARNING] {self._dropped_lines} lines are missing here: for {seconds:.0f} s nobody read this "
-            "output, and the run went on.\n".encode()
+            f"[WARNING] {self._dropped_lines} lines are missing here: nothing read this output for {seconds:.0f} s, "
+            "and the run continued.\n".encode()
         )
         self._dropping_since_s, self._dropped_lines = None, 0
 

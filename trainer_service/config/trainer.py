@@ -307,9 +307,7 @@ class TrainerSettings(Section):
             alone = f"extrinsic alone, which is all that {name} learns from"
             yield Contradiction(("reward_signals",), alone, ", ".join(self.reward_signals))
         if list(self.reward_signals) != ["extrinsic"] and hyper.relabels_goals:
-            alone = (
-                "extrinsic alone, as replay of type hindsight computes the task's rewards anew and no others"
-            )
+            alone = "extrinsic alone, as replay of type hindsight recomputes the task's rewards alone"
             yield Contradiction(("reward_signals",), alone, ", ".join(self.reward_signals))
         task = self.reward_signals.get("extrinsic")
         if isinstance(task, ExtrinsicSettings) and task.normalize_rewards and hyper.learns_from_replay:

@@ -44,8 +44,8 @@ def check_token(address: str) -> None:
     token = own_token()
     if not token:
         raise UserError(
-            f"The Ray cluster at {address} asks for a token, and there is none here: copy ~/.ray/auth_token from its "
-            "head node, or name the file in RAY_AUTH_TOKEN_PATH"
+            f"The Ray cluster at {address} requires a token, and this machine has none: copy ~/.ray/auth_token from "
+            "its head node, or name the file in RAY_AUTH_TOKEN_PATH"
         )
     if _status(address, token) == _REFUSED:
         raise UserError(

@@ -383,7 +383,7 @@ class RolloutWorkers:
             self._had_enough, self._too_few_since = True, None
             return
         left = sum(not worker.is_gone for worker in self._workers.values())
-        asked = f"{ready} of {len(self._workers)} rollout workers are there, and min_workers: {least} asks for more"
+        asked = f"{ready} of {len(self._workers)} rollout workers are ready, min_workers is {least}"
         if left < least:
             raise SimulatorLost(f"{asked}; {left} may be started again (max_worker_restarts)")
         if not self._had_enough:
@@ -392,7 +392,7 @@ class RolloutWorkers:
         if self._too_few_since is None:
             self._too_few_since = now
         if now - self._too_few_since >= self._timeout_wait_s:
-            raise SimulatorLost(f"{asked}; none came for {self._timeout_wait_s:g} s (timeout_wait)")
+            raise SimulatorLost(f"{asked}; none started within {self._timeout_wait_s:g} s (timeout_wait)")
 
 
 def _version(behavior: Behavior) -> Hashable:

@@ -246,13 +246,13 @@ def lesson_mismatches(parameters: Parameters, lessons: Mapping[str, int]) -> lis
         if name not in parameters:
             lines.append(
                 f"the run was in lesson number {number} of environment parameter '{name}', which the "
-                "configuration does not name any more: simulators go on without it"
+                "configuration no longer names: simulators run without it"
             )
         elif number >= (count := len(config.lessons_of(name, parameters[name]))):
             last = config.lessons_of(name, parameters[name])[-1].name
             lines.append(
                 f"the run was in lesson number {number} of environment parameter '{name}', which now has only "
-                f"{count} (counted from 0): it goes on in the last one, '{last}'"
+                f"{count} (counted from 0): it continues in the last one, '{last}'"
             )
     new = [f"'{name}'" for name in parameters if name not in lessons]
     if new and lessons:

@@ -101,7 +101,7 @@ class UnusableValues:
         self._excess = max(0.0, self._excess + replaced - TOLERATED_SHARE * size)
         agent = self._agent_over_limit(columns, in_row > TOLERATED_SHARE * size / max(len(in_row), 1))
         if replaced and self._excess > MOST_IN_EXCESS:
-            raise WireError(f"{worst}; {self._total} values could not be used, too many of those that came")
+            raise WireError(f"{worst}; {self._total} values could not be used: too many of all values")
         if agent is not None:
             raise WireError(
                 f"{worst}; {self._total} values could not be used, some of them "

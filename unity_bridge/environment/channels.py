@@ -51,7 +51,7 @@ class EnvironmentChannels:
                 channel.on_message_received(IncomingMessage(record.body))
                 continue
             kind: Hashable = record.channel
-            text = f"the simulator speaks on side channel {record.channel}, which nobody has"
+            text = f"the simulator sends messages on side channel {record.channel}, which has no receiver"
             if record.channel == NOTICES:
                 kind, _, text = record.body.decode(errors="replace").partition("\n")
             if not self._throttled.count(kind):

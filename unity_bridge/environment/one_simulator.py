@@ -234,7 +234,7 @@ class OneSimulator:
         waited, owed = f"{self._timeout_s:g} s", self._session.awaited.value
         if self._endpoint is not None and self._launched is None and self._last is None:
             return UnityTimeOutException(
-                f"nobody attached to {self._endpoint.address} within {waited}: start a simulator, or press Play "
+                f"no simulator attached to {self._endpoint.address} within {waited}: start a simulator, or press Play "
                 "in the Unity Editor"
             )
         log_tail = self._launched.log_tail() if self._launched else ""

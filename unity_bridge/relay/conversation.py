@@ -97,7 +97,7 @@ class Conversation:
                     return self._exchange_all(messages)
                 except _Unknown:
                     _logger.info(
-                        "simulator %d: introduced anew to a trainer that does not know it", self._number
+                        "simulator %d: introduced again to a trainer that does not know it", self._number
                     )
                     self._session, self._count = _new_session(self._number), 0
                     messages = self._handshake.messages() or [data]

@@ -170,8 +170,8 @@ class EventHandler:
             return []
         happened: list[Tick | Departure] = []
         if is_verified and connection.peer and not connection.is_verified:
-            connection.refuse("another process introduced itself, and it is the one that was started")
-            happened.append(self._depart(connection, "a stranger spoke in its place until now"))
+            connection.refuse("the program that the trainer started has connected, and takes this place")
+            happened.append(self._depart(connection, "another process used its place until now"))
             connection = self._connections.open(connection.number, connection.origin)
         connection.peer, connection.is_verified = call.peer, is_verified
         return happened + self._on_message(connection, call)
@@ -180,7 +180,7 @@ class EventHandler:
         call.refuse("this port is for a program that the trainer started, and its place is taken")
         self._throttled.log(
             ("stranger", connection.number),
-            f"{connection.name}: somebody else ({readable(call.peer)}) speaks at its port, and is refused",
+            f"{connection.name}: refused another process ({readable(call.peer)}) on its port",
         )
 
     def _on_message(self, connection: Connection, call: Call) -> list[Tick | Departure]:
@@ -288,7 +288,7 @@ class EventHandler:
         """Begins another conversation on the connection of a simulator that introduced itself once more."""
         happened: list[Tick | Departure] = []
         if connection in self._connections:
-            happened.append(self._depart(connection, "introduced itself anew"))
+            happened.append(self._depart(connection, "introduced itself again"))
         if not connection.origin.is_own:
             return happened + self._on_message(self._accept(call.peer), call)
         successor = self._connections.open(connection.number, connection.origin, peer=connection.peer)

@@ -41,8 +41,8 @@ class Listeners:
         self.deadline = self._clock.now() + self._timeout_wait_s
         self._throttled.log(
             "nobody",
-            f"Nobody is attached to {self._addresses()}. Press Play in the Unity Editor within "
-            f"{self._timeout_wait_s:g} s to go on, or attach another simulator.",
+            f"No simulator is attached to {self._addresses()}. Press Play in the Unity Editor within "
+            f"{self._timeout_wait_s:g} s to continue, or attach another simulator.",
             most=MAX_LOGGED,
             level=logging.INFO,
         )
@@ -64,7 +64,7 @@ class Listeners:
             endpoint.stop()
 
     def _no_simulator_error(self, last_departure: str) -> BridgeError:
-        nobody = f"nobody attached to {self._addresses()} within {self._timeout_wait_s:g} s"
+        nobody = f"no simulator attached to {self._addresses()} within {self._timeout_wait_s:g} s"
         if last_departure:
             return SimulatorLost(f"{nobody} after the last one left; that was {last_departure}")
         return LaunchError(f"{nobody} (timeout_wait): start a simulator, or press Play in the Unity Editor")

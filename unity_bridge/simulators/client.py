@@ -110,7 +110,7 @@ def _play_until_over(
                 began, timeout_s, retry_s = time.monotonic(), reconnect_s, _INITIAL_RETRY_S
         left = began + timeout_s - time.monotonic()
         if left <= 0 and player.was_answered:
-            return f"no other trainer came to {player.address} within {timeout_s:g} s"
+            return f"no other trainer listened on {player.address} within {timeout_s:g} s"
         if left <= 0:
             port = player.address.rpartition(":")[2]
             raise ConnectError(

@@ -199,14 +199,14 @@ def test_listening_for_other_machines_is_warned_of(mlagents_style, configure, fr
     configure("Basic")
     line = ["--host=0.0.0.0", "--insecure-listen", f"--port={free_port}", "--timeout-wait=1"]
     said = mlagents_style("learn", "config.yaml", *line)
-    assert f"nobody attached to 0.0.0.0:{free_port} within 1 s" in said.err
+    assert f"no simulator attached to 0.0.0.0:{free_port} within 1 s" in said.err
     assert "[WARNING] Other machines reach this port (--insecure-listen)" in said.out
 
 
 def test_nobody_attaches(refused, configure, free_port: int) -> None:
     configure("Basic")
     message = refused("learn", "config.yaml", f"--port={free_port}", "--timeout-wait=1")
-    assert f"nobody attached to 127.0.0.1:{free_port} within 1 s" in message
+    assert f"no simulator attached to 127.0.0.1:{free_port} within 1 s" in message
 
 
 @pytest.mark.parametrize(

@@ -53,6 +53,6 @@ def test_teams_play_against_each_other(tmp_path: Path) -> None:
 def test_more_agents_than_expected_end_the_run(tmp_path: Path) -> None:
     options = options_of({"Pursuit": SETTINGS}, teams={"Pursuit": {"Leader": 1, "Runner": 1}})
     with pytest.raises(
-        UserError, match=r"team 'Pursuit': .* at least 2 agents of 'Runner' came, 1 were expected"
+        UserError, match=r"team 'Pursuit': .* at least 2 agents of 'Runner', expected at most 1"
     ):
         learn_in_process(options, lambda number, academy: PursuitGroups(2), tmp_path)

@@ -122,9 +122,7 @@ def test_too_few_workers_end_the_run_with_their_numbers(tmp_path: Path) -> None:
             pool.kill(1)
 
     options = options_of({"A": SETTINGS}, distributed={"min_workers": 2})
-    with pytest.raises(
-        SimulatorLost, match="1 of 2 rollout workers are there, and min_workers: 2 asks for more"
-    ):
+    with pytest.raises(SimulatorLost, match="1 of 2 rollout workers are ready, min_workers is 2"):
         learn_in_process(options, SINGLE_RANK, tmp_path, before_wait=kill, timeout_wait_s=0.0)
 
 

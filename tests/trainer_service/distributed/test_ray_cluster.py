@@ -84,7 +84,7 @@ def test_a_wrong_token_is_refused_before_ray_tries_it(address: str, monkeypatch:
 def test_a_missing_token_is_named(address: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("RAY_AUTH_TOKEN")
     monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", str(tmp_path / "none"))
-    assert f"{address} asks for a token, and there is none here" in refusal(address)
+    assert f"{address} requires a token, and this machine has none" in refusal(address)
 
 
 def test_the_token_is_read_from_the_file_that_is_named(

@@ -208,8 +208,8 @@ def test_a_shortened_curriculum_resumes_in_its_last_lesson() -> None:
 def test_mismatches_with_a_changed_configuration_are_described() -> None:
     short, gone, new = lesson_mismatches(parameters(p=lessons({}), n=1), {"p": 5, "gone": 2})
     assert "lesson number 5 of environment parameter 'p', which now has only 2" in short
-    assert "goes on in the last one, 'last'" in short
-    assert "'gone', which the configuration does not name any more" in gone
+    assert "continues in the last one, 'last'" in short
+    assert "'gone', which the configuration no longer names" in gone
     assert "'n' are new in this run: they begin in lesson 0" in new
     assert lesson_mismatches(parameters(p=lessons({}), n=1), {"p": 1, "n": 0}) == []
     assert lesson_mismatches(parameters(p=1), {}) == []

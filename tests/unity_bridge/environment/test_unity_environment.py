@@ -303,7 +303,7 @@ def test_unknown_channels_are_logged_once(mirror: Any, caplog: pytest.LogCapture
         env = mirror(side_channels=[])
         env.reset()
         env.step()
-    assert caplog.text.count(f"speaks on side channel {STATS}, which nobody has") == 1
+    assert caplog.text.count(f"sends messages on side channel {STATS}, which has no receiver") == 1
 
 
 def test_notices_of_the_simulator_are_logged_once(open_env: Any, caplog: pytest.LogCaptureFixture) -> None:
@@ -351,7 +351,9 @@ def test_a_second_simulator_is_refused_while_the_first_goes_on(simulator: Any, o
 
 def test_no_simulator_in_time_is_a_timeout(open_env: Any) -> None:
     port = free_port()
-    with pytest.raises(UnityTimeOutException, match=rf"nobody attached to 127.0.0.1:{port} within 0.2 s"):
+    with pytest.raises(
+        UnityTimeOutException, match=rf"no simulator attached to 127.0.0.1:{port} within 0.2 s"
+    ):
         open_env(base_port=port, timeout_wait=0.2)
     socket.create_server(("127.0.0.1", port)).close()  # the port is free again
 

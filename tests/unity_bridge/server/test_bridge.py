@@ -275,7 +275,7 @@ def test_a_simulator_that_introduces_itself_anew_is_another_one(
     bridge.act(bridge.next_tick())
     simulator.later(simulator.start, messages.first_step())
     departure, tick = bridge.next_events(2)
-    assert departure.reason.endswith("introduced itself anew")
+    assert departure.reason.endswith("introduced itself again")
     assert (departure.simulator, tick.simulator) == (0, 1)
     assert list(tick.new_specs) == [BALL]
 
@@ -333,8 +333,9 @@ def test_the_editor_may_stop_and_play_on_one_connection(
         with caplog.at_level("INFO"):
             editor.later(editor.exchange, messages.goodbye())
             assert bridge.next_departure().simulator == number
-        assert f"Nobody is attached to 127.0.0.1:{port}. Press Play in the Unity Editor within 60 s" in (
-            caplog.text
+        assert (
+            f"No simulator is attached to 127.0.0.1:{port}. Press Play in the Unity Editor within 60 s"
+            in (caplog.text)
         )
 
 

@@ -41,7 +41,7 @@ def test_strangers_at_a_launched_port_are_refused(
         assert "this port is for a program that the trainer started" in stranger.refusal(call)
     bridge.act(tick)
     assert pid_of(bridge.next_tick()) == pid_of(tick)
-    assert "somebody else (127.0.0.1:" in caplog.text
+    assert "refused another process (127.0.0.1:" in caplog.text
 
 
 def test_a_repeated_stranger_is_looked_up_once(
@@ -93,8 +93,8 @@ def test_an_earlier_stranger_gives_way_to_the_program(
     events = bridge.next_events(1)
     events += bridge.next_events(2 - len(events))
     departure, tick = events
-    assert departure.reason.endswith("a stranger spoke in its place until now")
-    assert "another process introduced itself" in stranger.refusal(call)
+    assert departure.reason.endswith("another process used its place until now")
+    assert "the program that the trainer started has connected" in stranger.refusal(call)
     assert running_groups() == [pid_of(tick)]
 
 
@@ -110,7 +110,7 @@ def test_a_launched_program_may_open_another_connection(
     events = bridge.next_events(2 if again else 1)
     assert pid_of(events[-1]) == pid_of(tick)
     assert [event.reason for event in events[:-1]] == [
-        f"simulator 0 (test, pid {pid_of(tick)}): introduced itself anew"
+        f"simulator 0 (test, pid {pid_of(tick)}): introduced itself again"
     ][: len(again)]
 
 

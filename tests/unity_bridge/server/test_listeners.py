@@ -45,7 +45,9 @@ def test_an_address_of_another_machine_is_refused(make_bridge: Any) -> None:
 def test_no_simulator_is_an_error_with_advice(make_bridge: Any) -> None:
     bridge = make_bridge(timeout_wait_s=0.05)
     port = bridge.listen(port=0)
-    with pytest.raises(LaunchError, match=f"nobody attached to 127.0.0.1:{port} within 0.05 s .*press Play"):
+    with pytest.raises(
+        LaunchError, match=f"no simulator attached to 127.0.0.1:{port} within 0.05 s .*press Play"
+    ):
         bridge.receive(LONG_S)
 
 

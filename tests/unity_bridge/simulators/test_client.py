@@ -165,7 +165,7 @@ def test_servers_without_answers_do_not_prolong_the_wait(trainer, serve) -> None
     trainer.handshake().then(trainer.act(BASIC, discrete=[[1]]))
     with serve(exchange) as port:
         ending = run(Basic(), port, connect_timeout_s=10, reconnect_s=0.5)
-    assert ending == f"no other trainer came to 127.0.0.1:{port} within 0.5 s"
+    assert ending == f"no other trainer listened on 127.0.0.1:{port} within 0.5 s"
 
 
 def test_episodes_are_counted_over_all_conversations(trainer, serve) -> None:

@@ -136,7 +136,7 @@ def to_text(contents: Contents) -> str:
     """Lines on a recording, the first with the file's name."""
     meta = contents.meta
     name = f", recorded as '{meta.demonstration_name}'" if meta.demonstration_name else ""
-    unclosed = "" if meta.number_episodes else "; never closed by whoever recorded it"
+    unclosed = "" if meta.number_episodes else "; the recorder did not close it"
     lines = [str(contents.path), f"  behavior   {contents.behavior}{name}{unclosed}"]
     titles = ["sensors", *[""] * len(contents.spec.observation_specs)]
     for title, sensor in zip(titles, contents.spec.observation_specs, strict=False):

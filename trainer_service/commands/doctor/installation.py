@@ -151,7 +151,7 @@ def onnx_export() -> Finding:
         model = to_onnx(behavior.learner.actor.policy_network(), spec)
     except Exception as error:
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        remedy = "runs go on without models; reinstall torch and onnx within the bounds above"
+        remedy = "runs continue without models; reinstall torch and onnx within the bounds above"
         return Finding("fail", "ONNX export", reason[:300], remedy)
     return Finding("ok", "ONNX export", f"a model of {len(model)} bytes, operator set {OPSET}")
 

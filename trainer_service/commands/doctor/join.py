@@ -33,7 +33,7 @@ def join(text: str, address: str | None = None) -> Iterator[Finding]:
     try:
         code = JoinCode.given(text)
     except RemoteError as error:
-        yield Finding("fail", "join code", str(error), f"copy it anew, or set {JOIN_VARIABLE}")
+        yield Finding("fail", "join code", str(error), f"copy it again, or set {JOIN_VARIABLE}")
         return
     yield Finding("ok", "join code", f"a token and a fingerprint for {', '.join(code.addresses)}")
     try:
@@ -81,7 +81,10 @@ def certificate(found: PinnedAddress, now: datetime) -> Finding:
     text = f"that of the join code, valid until {found.certificate.ends:%Y-%m-%d}"
     if days < _LITTLE_TIME_DAYS:
         return Finding(
-            "warn", "certificate", f"{text}, {days} days from now", "renew it; one that we made is, by learn"
+            "warn",
+            "certificate",
+            f"{text}, {days} days from now",
+            "renew it; `learn` renews a certificate that it made itself",
         )
     return Finding("ok", "certificate", text)
 

@@ -29,7 +29,7 @@ def result_lines(
 ) -> Iterator[str]:
     """Yields lines on where a run's results are."""
     if not behaviors:
-        yield "\nStopped before any simulator came; there is nothing to save."
+        yield "\nStopped before a simulator attached; there is nothing to save."
         return
     saved = options.checkpoint_settings
     location = [] if saved.results_dir == "results" else ["--results-dir", saved.results_dir]

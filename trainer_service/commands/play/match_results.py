@@ -77,7 +77,7 @@ def _print_match(env: str, match: Match) -> None:
         say(f"  win rate {games.win_rate:.1%}, 95 % interval {low:.1%} to {high:.1%} (a draw is half a win)")
         say(f"  Elo difference {_elo_text(games.win_rate)}, {_elo_text(low)} to {_elo_text(high)}")
     else:
-        say(f"  {len(games.results)} games, none of which came to an end of its own: compare the returns")
+        say(f"  {len(games.results)} games, none of which terminated: compare the returns")
     if games.cut:
         say(f"  {games.cut} games were cut at the limit of steps (--max-episode-steps)")
     say(f"  mean return {_return_text(games.returns)}, theirs {_return_text(games.opponent_returns)}")
@@ -127,7 +127,7 @@ def _print_win_rates_across(matches: Sequence[Match], players: Sequence[PlayerNa
 
 def _print_returns(env: str, matches: Sequence[Match]) -> None:
     """Prints a row for each match and side, of games that the clock ended."""
-    say(f"On {env}; mean returns, for no game came to an end of its own:")
+    say(f"On {env}; mean returns, because no game terminated:")
     rows = [("", "against", "as", "games", "return", "theirs")]
     for match in matches:
         for side, games in match.sides.items():

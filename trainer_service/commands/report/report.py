@@ -136,7 +136,7 @@ def _go_on(run: RunRecord, ending: Ending) -> Iterator[Element]:
     environment, saved = (run.options.get(key) for key in ("env_settings", "checkpoint_settings"))
     env = environment.get("env_path") if isinstance(environment, dict) else None
     if str(env or "").startswith("python:"):  # an object, which no command line can name
-        yield element("p", "To go on: train(…, resume=True) in Python, with the same environment.")
+        yield element("p", "To continue: train(…, resume=True) in Python, with the same environment.")
         return
     before = saved if isinstance(saved, dict) else {}
     words = [str(RunLayout(run.path).configuration), "--resume"]
@@ -144,7 +144,7 @@ def _go_on(run: RunRecord, ending: Ending) -> Iterator[Element]:
         words += ["--run-id", run.name]
     if Path(str(before.get("results_dir", "results"))) != run.path.parent:
         words += ["--results-dir", str(run.path.parent)]
-    yield element("p", "To go on: ", element("code", suggested_command("learn", *words)))
+    yield element("p", "To continue: ", element("code", suggested_command("learn", *words)))
 
 
 def _behavior(run: RunRecord, progress: BehaviorProgress, name: str, several: bool) -> Iterator[Element]:

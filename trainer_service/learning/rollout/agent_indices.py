@@ -42,8 +42,8 @@ def too_many_of_member(member: MemberSpec, agents: int) -> str:
     """Returns the message about more agents of a member in one group than it has indices."""
     name = member.behavior
     return (
-        f"a group of at least {agents} agents of '{name}' came, {member.num_agents} were expected: say how many there "
-        f"are at most under 'teams', {name}: {agents}"
+        f"got a group of at least {agents} agents of '{name}', expected at most {member.num_agents}: set the largest "
+        f"number under 'teams', {name}: {agents}"
     )
 
 

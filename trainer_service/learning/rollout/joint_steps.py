@@ -146,7 +146,7 @@ def _required_index(trajectories: Trajectories, num_agents: int) -> GroupIndex:
         raise ValueError("the trajectories do not say which agents acted together")
     largest = int(group_index.agent_indices.max(initial=-1)) + 1
     if largest > num_agents:
-        raise ValueError(f"a group of {largest} agents came, {num_agents} were expected")
+        raise ValueError(f"got a group of {largest} agents, expected at most {num_agents}")
     return group_index
 
 

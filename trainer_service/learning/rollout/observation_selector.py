@@ -125,7 +125,7 @@ def one_hot_agent_ids(agent_indices: NDArray[np.int64], num_agents: int) -> NDAr
     """Maps agent indices, [N], to one-hot rows, [N, num_agents]. Raises ValueError for an invalid index."""
     if len(agent_indices) and int(agent_indices.max()) >= num_agents:
         raise ValueError(
-            f"a group of at least {int(agent_indices.max()) + 1} agents came, {num_agents} were expected"
+            f"got a group of at least {int(agent_indices.max()) + 1} agents, expected at most {num_agents}"
         )
     if len(agent_indices) and int(agent_indices.min()) < 0:
         raise ValueError(f"agent indices are counted from 0, got {int(agent_indices.min())}")

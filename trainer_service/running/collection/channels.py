@@ -189,5 +189,5 @@ class Channels:
             self._unknown.add(channel)
             self._throttled.log(
                 "unheard",
-                f"Simulator {simulator} speaks on side channel {channel}, which nobody listens to.",
+                f"Simulator {simulator} sends messages on side channel {channel}, which has no receiver.",
             )

@@ -225,8 +225,8 @@ class Collector:
         largest = int(membership.agent_indices.max(initial=-1)) + 1
         if self._max_group_size is not None and largest > self._max_group_size:
             raise UserError(
-                f"behavior '{self._name}': a group of at least {largest} agents came, "
-                f"{self._max_group_size} were expected: "
+                f"behavior '{self._name}': got a group of at least {largest} agents, "
+                f"expected at most {self._max_group_size}: "
                 "set hyperparameters.group_size"
             )
         return self.selector.batch(steps.batch, membership.agent_indices), membership

@@ -54,7 +54,7 @@ class PolicyActor:
         largest, known = int(agent_indices.max(initial=-1)) + 1, self._policy.num_agents
         if largest > known:
             raise UserError(
-                f"behavior '{self._policy.behavior}': a group of at least {largest} agents came, its policy was "
-                f"trained for {known} and tells them apart"
+                f"behavior '{self._policy.behavior}': got a group of at least {largest} agents; its policy was "
+                f"trained for {known}, by index"
             )
         return agent_indices

@@ -187,7 +187,7 @@ class _Half(Play):
     def step(self, tick: Tick) -> Mapping[str, ActionBatch]:
         """Counts a tick and, unless it was the last, decides for both players. Raises UserError for new behaviors."""
         if tick.new_specs and self._is_known:
-            raise UserError(f"{_names(tick.new_specs)} came after the games had begun")
+            raise UserError(f"{_names(tick.new_specs)} appeared after the games had begun")
         self._is_known = True
         for tally in self.tallies:
             batches = [

@@ -75,7 +75,7 @@ class RunMetrics(Collector):
         yield gauge, "mean_return", "Mean return of agents in the last summary with episodes.", returns
         of_groups = {name: each.mean_group_return for name, each in stats.items()}
         yield gauge, "mean_group_return", "Mean return of groups in that summary.", of_groups
-        yield gauge, "last_summary_timestamp_seconds", "When the last summary came.", came
+        yield gauge, "last_summary_timestamp_seconds", "Time of the last summary.", came
         steps = {name: each.step for name, each in saved.items()}
         yield gauge, "checkpoint_step", "Agent steps of the newest numbered checkpoint.", steps
         written = {name: each.saved_s for name, each in saved.items()}

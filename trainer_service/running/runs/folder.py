@@ -177,9 +177,7 @@ def require_run_id(
 
 def _not_found(results: Path, run_id: str) -> str:
     if (results / run_id).is_dir():
-        return (
-            f"no run '{run_id}' in '{results}': its folder is there, but a start ended before any agent came"
-        )
+        return f"no run '{run_id}' in '{results}': its folder exists, but the run ended before any agent appeared"
     return missing_run(results, run_id)
 
 

@@ -83,7 +83,7 @@ def num_learners(options: RunOptions) -> int:
     if wanted not in (1, launched.world):
         raise ConfigError(
             f"distributed.num_learners: torchrun started {launched.world} learner ranks (WORLD_SIZE), the "
-            f"configuration asks for {wanted}: leave num_learners out, or start as many"
+            f"configuration has {wanted}: leave num_learners out, or start as many"
         )
     return 1 if options.checkpoint_settings.inference else launched.world
 
@@ -100,6 +100,6 @@ def resumed_after_restart(options: RunOptions) -> RunOptions:
     if resume:
         changes["initialize_from"] = None
     _logger.warning(
-        "Restart %d by torchrun: the run %s.", launched.restarts, "goes on" if resume else "begins anew"
+        "Restart %d by torchrun: the run %s.", launched.restarts, "resumes" if resume else "starts again"
     )
     return options.model_copy(update={"checkpoint_settings": saved.model_copy(update=changes)})

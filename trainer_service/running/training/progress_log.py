@@ -139,7 +139,7 @@ class ProgressLog(SummaryWriter):
         self._last_line_s = now
         parts = [behavior.name, _steps(behavior)]
         if behavior.step == before.step:
-            parts.append(f"No step came for {format_duration(now - before.at_s)}")
+            parts.append(f"No step for {format_duration(now - before.at_s)}")
         elif (rate := self._rate(behavior, now)) is not None:
             left = self._remaining_s(behavior, now)
             about = "" if left is None else f", about {format_duration(left)} left"

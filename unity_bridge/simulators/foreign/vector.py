@@ -232,6 +232,6 @@ def _autoreset_mode(code: ForeignCode, env: VectorEnv[Any, Any, Any]) -> Autores
     except ValueError:
         expected = ", ".join(f"AutoresetMode.{mode.name}" for mode in AutoresetMode)
         raise code.error(
-            f"a vector environment must say in metadata['autoreset_mode'] how its copies begin anew; "
+            f"a vector environment must say in metadata['autoreset_mode'] how its copies are reset; "
             f"expected one of {expected}, got {given!r}"
         ) from None

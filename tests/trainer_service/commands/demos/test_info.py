@@ -152,7 +152,7 @@ def test_a_recording_without_a_step_is_one_all_the_same(mlagents_style: Any, tmp
     assert (file["steps"], file["episodes"], file["returns"], file["action_ranges"]) == (0, 0, None, [])
     assert not file["closed"]
     said = mlagents_style("demo-info", "x.demo")
-    assert "never closed by whoever recorded it" in said.out
+    assert "the recorder did not close it" in said.out
     assert "  episodes   0\n  steps      0\n" in said.out
 
 

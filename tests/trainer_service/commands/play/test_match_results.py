@@ -30,7 +30,7 @@ def test_one_match_by_the_clock_has_returns_alone(capsys: pytest.CaptureFixture[
         capsys.readouterr().out.splitlines()
         == [
             "one against two on sim:hunt",
-            "  4 games, none of which came to an end of its own: compare the returns",
+            "  4 games, none of which terminated: compare the returns",
             "  mean return 1.500 ± 8.559, theirs -0.500 ± 8.500",  # of 9, 11, -8 and -6: √73.25; of -9, -9, 8 and 8
             "  as hunter: mean return 10.000 ± 1.000, theirs -9.000 ± 0.000",
             "  as prey: mean return -7.000 ± 1.000, theirs 8.000 ± 0.000",

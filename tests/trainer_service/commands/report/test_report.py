@@ -160,7 +160,7 @@ def test_a_run_that_ended_early_says_how_to_go_on(make_run: MakeRun) -> None:
         options.replace("sim:3dball", "python:Walk"), encoding="utf-8"
     )
     texts = page_of(stopped).texts
-    assert "To go on: train(…, resume=True) in Python, with the same environment." in texts
+    assert "To continue: train(…, resume=True) in Python, with the same environment." in texts
 
 
 def test_the_best_policy_is_named_with_the_command_that_evaluates_it(make_run: MakeRun) -> None:

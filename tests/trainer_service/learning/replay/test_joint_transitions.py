@@ -355,5 +355,5 @@ def test_trajectories_without_groups_are_refused() -> None:
         for each in GroupLife(1)
         if each.group_index is not None and each.group_index.agent_indices.max() == 2
     )
-    with pytest.raises(ValueError, match="3 agents came, 2 were expected"):
+    with pytest.raises(ValueError, match="3 agents, expected at most 2"):
         JointReplay(SPEC, 10, num_agents=2, discount=GAMMA).add(three)

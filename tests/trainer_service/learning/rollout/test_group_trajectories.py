@@ -259,7 +259,7 @@ def test_a_group_that_is_too_large_is_named() -> None:
     world = World()
     world(tick(0, PAIR))
     out = handed_out(world(tick(1, PAIR, truncated=PAIR)))
-    with pytest.raises(ValueError, match="a group of 2 agents came, 1 were expected"):
+    with pytest.raises(ValueError, match="a group of 2 agents, expected at most 1"):
         find_joint_steps(out, 1)
 
 

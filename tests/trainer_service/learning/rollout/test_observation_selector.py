@@ -69,7 +69,7 @@ def test_ids_come_last() -> None:
 
 
 def test_an_agent_index_beyond_the_group_size_is_refused() -> None:
-    with pytest.raises(ValueError, match="at least 3 agents came, 2 were expected"):
+    with pytest.raises(ValueError, match="at least 3 agents, expected at most 2"):
         one_hot_agent_ids(np.array([0, 2]), 2)
 
 

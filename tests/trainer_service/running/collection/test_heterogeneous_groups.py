@@ -133,7 +133,7 @@ def test_numbers_of_agents_are_configured_or_trained_or_seen() -> None:
     trained = with_agent_counts("Pursuit", seen, {"Leader": 2, "Runner": 4}, None)
     assert trained.agent_members == (0, 0, 1, 1, 1, 1)
     with pytest.raises(
-        UserError, match=r"team 'Pursuit': .* at least 2 agents of 'Runner' came, 1 were expected"
+        UserError, match=r"team 'Pursuit': .* at least 2 agents of 'Runner', expected at most 1"
     ):
         with_agent_counts("Pursuit", seen, {"Leader": 1, "Runner": 1}, None)
     nothing = dict.fromkeys(("Leader", "Runner"))
@@ -176,5 +176,5 @@ def test_more_agents_of_a_member_than_expected_are_named() -> None:
     (spec,) = teams.merge(first_tick()).new_specs.values()
     allocator = AgentIndexAllocator(spec.members)
     crowd = teams.merge(Tick(0, {}, {"Runner?team=0": batch(RUNNER, [1, 2, 3])})).steps["Pursuit?team=0"]
-    with pytest.raises(ValueError, match="at least 3 agents of 'Runner' came, 2 were expected"):
+    with pytest.raises(ValueError, match="at least 3 agents of 'Runner', expected at most 2"):
         allocator.assign(0, 0, crowd)

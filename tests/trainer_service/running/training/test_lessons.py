@@ -243,7 +243,7 @@ def test_a_run_with_fewer_lessons_resumes_in_the_last(mlagents_style, school) ->
     assert mlagents_style(*school(*THREE, max_steps=6 * ROUND)).code == 0
     said = mlagents_style(*school(lesson("only", 7), max_steps=7 * ROUND), "--resume")
     assert said.code == 0, said.err
-    assert "'height', which now has only 1 (counted from 0): it goes on in the last one, 'only'" in said.out
+    assert "'height', which now has only 1 (counted from 0): it continues in the last one, 'only'" in said.out
     assert heard()[-1] == "height 7.000"
 
 

@@ -151,7 +151,7 @@ def test_where_summaries_come_all_the_time_a_forecast_is_rare(run: Run) -> None:
 def test_a_simulator_that_is_silent_is_named(run: Run) -> None:
     live(run.behavior, 11, ends=False)
     run.after(0)
-    assert "10 of 400 steps (2 %). No step came for 30 s." in run.after(30)[0]
+    assert "10 of 400 steps (2 %). No step for 30 s." in run.after(30)[0]
 
 
 def test_a_line_in_between_takes_nothing_from_the_summary(run: Run) -> None:

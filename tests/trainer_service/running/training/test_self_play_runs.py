@@ -284,7 +284,7 @@ def test_a_scenes_expert_is_an_opponent(mlagents_style, configure) -> None:
     line = ["config.yaml", "--env=sim:duel", "--run-id=duel", "--seed=3", "--env-args", "--copies", "4"]
     said = mlagents_style("learn", *line)
     assert said.code == 0, said.err
-    assert "nobody listens to" not in said.out + said.err
+    assert "has no receiver" not in said.out + said.err
     results = checkpoint("duel", "Duel")["self_play"]["rules"]["fixed"]["expert"]["results"]
     assert results["games"] > 10
     assert results["won"] / results["games"] < 0.2

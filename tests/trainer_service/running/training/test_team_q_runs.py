@@ -37,4 +37,4 @@ def test_a_larger_group_than_trained_for_is_refused_by_name(
     assert mlagents_style("learn", configure("Flock", **FLOCK, max_steps=30), "--run-id=f", *two).code == 0
     said = mlagents_style("evaluate", "f", "--episodes=2", *three)
     assert said.code == 2
-    assert "behavior 'Flock': a group of at least 3 agents came, its policy was trained for 2" in said.err
+    assert "behavior 'Flock': got a group of at least 3 agents; its policy was trained for 2" in said.err

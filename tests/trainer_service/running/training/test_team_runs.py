@@ -64,7 +64,7 @@ def test_a_group_that_grows_beyond_its_critic_is_named(
         "learn", configure("Switch2", **settings), "--run-id=x", "--env=sim:switch2", *COPIES
     )
     assert said.code == 2
-    assert "a group of at least 2 agents came, 1 were expected" in said.err
+    assert "a group of at least 2 agents, expected at most 1" in said.err
     assert "hyperparameters.group_size" in said.err
 
 

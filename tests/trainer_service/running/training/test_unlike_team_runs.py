@@ -114,6 +114,6 @@ def test_what_does_not_fit_a_team_is_said(
     grown = refused("run", {"Pursuit": {"Leader": 1, "Runner": 3}}, "--resume")
     assert "at most [1, 2] agents of 'Leader', 'Runner', now [1, 3]" in grown
     assert "'Runner?team=0' without 'Follower'" in refused("a", {"Pursuit": ["Leader", "Follower"]})
-    assert "at least 2 agents of 'Runner' came, 1 were expected" in refused(
+    assert "at least 2 agents of 'Runner', expected at most 1" in refused(
         "b", {"Pursuit": {"Leader": 1, "Runner": 1}}
     )

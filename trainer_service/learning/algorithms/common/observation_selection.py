@@ -27,8 +27,8 @@ def with_group_size(settings: TrainerSettings, group: int) -> TrainerSettings:
         return settings
     if group > MAX_UNASKED_GROUP_SIZE and hyper.max_group_size is not None:
         raise UserError(
-            f"a group of at least {group} agents came; networks are made for {MAX_UNASKED_GROUP_SIZE} at most unless "
-            "hyperparameters.group_size asks for more"
+            f"got a group of at least {group} agents, expected at most {MAX_UNASKED_GROUP_SIZE}; for a larger group "
+            "set hyperparameters.group_size"
         )
     return settings.model_copy(update={"hyperparameters": sized})
 

@@ -168,7 +168,7 @@ def load(path: Path = build.LIBRARY) -> Mapping[str, CompiledLibrary]:
         library.source_digest.restype = c_uint32
         if library.source_digest() != build.source_digest():
             raise UnavailableError(
-                f"it was built from another version of its source; build it anew: {_COMMAND}"
+                f"it was built from another version of its source; build it again: {_COMMAND}"
             )
         found = library.instruction_sets()
         usable = [

@@ -422,7 +422,7 @@ def test_a_policy_that_tells_agents_apart_needs_agent_indices(make_behavior, lea
     assert policy.num_agents == 2
     with pytest.raises(ValueError, match="say their agent_indices"):
         policy.act(np.zeros((3, 1), np.float32))
-    with pytest.raises(ValueError, match="at least 3 agents came, 2 were expected"):
+    with pytest.raises(ValueError, match="at least 3 agents, expected at most 2"):
         policy.act(np.zeros((3, 1), np.float32), agent_indices=[0, 1, 2])
     assert len(policy.act(np.zeros((3, 1), np.float32), agent_indices=[0, 1, 0])) == 3
 
@@ -432,5 +432,5 @@ def test_the_first_message_says_how_large_groups_are(make_behavior) -> None:
     assert settings.hyperparameters.group_size is None
     assert with_group_size(settings, 5).hyperparameters.group_size == 5
     assert with_group_size(with_group_size(settings, 5), 2).hyperparameters.group_size == 5
-    with pytest.raises(UserError, match="a group of at least 257 agents came"):
+    with pytest.raises(UserError, match="a group of at least 257 agents, expected"):
         with_group_size(settings, 257)
