@@ -33,10 +33,15 @@ class Findings:
         return {"ok": not self._broken, "checks": checks}
 
     def lines(self) -> Iterator[object]:
-        """Yields each finding when it is known, and at the end the names of what is broken."""
-        yield from self._findings()
+        """Yields each finding when it is known, and at the end the names of the broken parts."""
+        warnings = 0
+        for finding in self._findings():
+            warnings += finding.verdict == "warn"
+            yield finding
         if self._broken:
             yield f"To mend: {', '.join(dict.fromkeys(self._broken))}"
+        else:
+            yield "All checks passed" + (f", {warnings} with a warning." if warnings else ".")
 
     def _findings(self) -> Iterator[Finding]:
         for finding in run_checks(self._setup):

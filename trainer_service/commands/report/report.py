@@ -122,7 +122,11 @@ def _header(run: RunRecord, status: RunStatus, now: datetime.datetime) -> Elemen
             element("span", ending.value, class_=f"state {ending.name.partition('_')[0].lower()}"),
             f" {_ENDINGS[ending]}",
         ),
-        *([element("p", f"Ended by {status.ended_by}")] if status.ended_by else []),
+        *(
+            [element("p", f"Ended by {status.ended_by}")]
+            if status.ended_by and ending is not Ending.FINISHED
+            else []
+        ),
         *_go_on(run, ending),
         _facts(facts),
         element("p", f"Made on {now:%Y-%m-%d at %H:%M}.", class_="soft"),

@@ -97,7 +97,7 @@ def _sweep_lines(result: SweepResult) -> Iterator[str]:
         yield f"  trial {trial.number:4d}  {result.objective} {trial.score:.6g}  {short_text(trial.values)}"
     if result.importances:
         yield "\nImportances of parameters:"
-        yield from (f"  {share:6.1%}  {path}" for path, share in result.importances.items())
+        yield from (f"  {share:4.0%}  {path}" for path, share in result.importances.items())
     if result.best_file is not None:
         run_id = f"{result.folder.name}-best"
         yield f"\nThe best configuration is {result.best_file}. Train with it:"

@@ -198,7 +198,8 @@ def short_text(values: Mapping[str, Any]) -> str:
     """Values for a message, each with the last key of its path, or with the whole path where two have one."""
     keys = [split_path(path)[-1] for path in values]
     names = [key if keys.count(key) == 1 else path for key, path in zip(keys, values, strict=True)]
-    return ", ".join(f"{name} {label(value)}" for name, value in zip(names, values.values(), strict=True))
+    texts = (f"{value:.4g}" if isinstance(value, float) else label(value) for value in values.values())
+    return ", ".join(f"{name} {text}" for name, text in zip(names, texts, strict=True))
 
 
 def label(value: Any) -> str:

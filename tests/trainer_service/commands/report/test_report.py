@@ -98,7 +98,7 @@ def add_film(run: Path, step: int, size: tuple[int, int] = (64, 48)) -> bytes:
     return made.getvalue()
 
 
-def test_a_finished_run_shows_all_that_it_has(make_run: MakeRun) -> None:
+def test_a_run_shows_all_that_it_has(make_run: MakeRun) -> None:
     rows = [
         {
             "behavior": "Ball",
@@ -109,7 +109,7 @@ def test_a_finished_run_shows_all_that_it_has(make_run: MakeRun) -> None:
             "replaced_values": 3,
         }
     ]
-    run = make_run("mine", SUMMARIES, seed=7, settings={"max_steps": 200}, rows=rows)
+    run = make_run("mine", SUMMARIES, seed=7, settings={"max_steps": 300}, rows=rows)
     finish(run, 200)
     add_film(run, 100)
     score = {
@@ -123,7 +123,7 @@ def test_a_finished_run_shows_all_that_it_has(make_run: MakeRun) -> None:
     (run / "evaluations.jsonl").write_text(json.dumps({**score, "best": True}) + "\n", encoding="utf-8")
     page = page_of(run)
     assert f"Ended by {EVIL}" in page.texts
-    assert {"mine", "finished", "sim:3dball", "7", "200 of 200", "Made on 2026-01-02 at 12:00."} <= {
+    assert {"mine", "stopped early", "sim:3dball", "7", "200 of 300", "Made on 2026-01-02 at 12:00."} <= {
         *page.texts
     }
     assert {"Return", "Elo rating", "1234", "Policy loss", "1.500"} <= {*page.texts}
