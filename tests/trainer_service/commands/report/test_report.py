@@ -132,7 +132,7 @@ def test_a_run_shows_all_that_it_has(make_run: MakeRun) -> None:
         *page.texts
     }
     assert {"rewards and observed values that were no numbers, and became 0", "3"} <= {*page.texts}
-    assert any("max_steps: 200" in text for text in page.texts), "its configuration"
+    assert any("max_steps: 300" in text for text in page.texts), "its configuration"
     polylines = [attributes for tag, attributes in page.tags if tag == "polyline"]
     assert len(polylines) == 5, "the return, in evaluations, Elo, the loss, what was replaced"
 
