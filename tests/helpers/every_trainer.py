@@ -81,8 +81,11 @@ def combinations() -> Iterator[Any]:
                 yield pytest.param(trainer_type, memory, curious, id="-".join(words))
 
 
-def settings_for(trainer_type: str, memory: str | None, curious: bool) -> TrainerSettings:
-    """Settings of a combination for ShortEpisodes. memory: the recurrent layer's type; None without."""
+def settings_for(trainer_type: str, memory: str | None, curious: bool, **changes: Any) -> TrainerSettings:
+    """Settings of a combination for ShortEpisodes.
+
+    memory: the recurrent layer's type; None without. changes: further hyperparameters.
+    """
     given = settings_of(trainer_type, max_steps=10_000)
     hyper = given["hyperparameters"]
     hyper |= {"batch_size": 12} if "batch_size" in hyper else {}
@@ -90,6 +93,7 @@ def settings_for(trainer_type: str, memory: str | None, curious: bool) -> Traine
     hyper |= {"buffer_size": 48} if hyper.get("buffer_size") == 128 else {}
     if HYPERPARAMETERS[trainer_type].learns_by_group:
         hyper["group_size"] = GROUP
+    hyper |= changes
     remembers = {"type": memory, "memory_size": 8, "sequence_length": 4}
     network = {**SMALL, "normalize": True, "memory": remembers if memory else None}
     signals = CURIOSITY if curious else {"extrinsic": {}}

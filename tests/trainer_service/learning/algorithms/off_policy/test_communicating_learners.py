@@ -16,7 +16,7 @@ from trainer_service.learning.networks.groups.histories import GroupInput
 from trainer_service.learning.networks.groups.shared_features import SharedFeaturesNetwork
 from trainer_service.ops.q_learning import chosen_value, masked_argmax
 from trainer_service.running.behaviors.behavior import Behavior
-from trainer_service.running.behaviors.saving import checkpoint_of, restore
+from trainer_service.running.behaviors.saving import checkpoint_of
 from trainer_service.running.policy import Policy
 from unity_bridge.simulators.scene import concatenate, step_batch
 from unity_bridge.steps import ActionBatch, StepBatch
@@ -232,20 +232,6 @@ def test_the_targets_heads_only_follow(lived) -> None:
     after, online = heads_of(target), heads_of(network)
     assert not torch.allclose(online, apart)
     torch.testing.assert_close(after, before + 0.25 * (online - before))
-
-
-@pytest.mark.parametrize("trainer_type", TYPES)
-def test_a_run_goes_on_as_if_it_had_never_stopped(make_behavior, live, lived, trainer_type: str) -> None:
-    behavior = lived(trainer_type, 2, 3)
-    again = make_behavior(seed=99, **settings_of(trainer_type, 2))
-    restore(again, checkpoint_of(behavior))
-    again.learner.load_replay_state(behavior.learner.replay_state())
-    behavior.collector.drop(0)
-    for each in (behavior, again):
-        live(each, Walk(2, 8), 3)
-    ours, theirs = checkpoint_of(behavior).algorithm, checkpoint_of(again).algorithm
-    for part in ("network", "target"):
-        assert all(torch.equal(ours[part][name], theirs[part][name]) for name in ours[part])
 
 
 @pytest.mark.parametrize("trainer_type", TYPES)

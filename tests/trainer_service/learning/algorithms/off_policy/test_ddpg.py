@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnxruntime
 import pytest
 import torch
-from behavior_worlds import assert_resumes_exactly, begin_world, observe, run_ticks
+from behavior_worlds import begin_world, observe, run_ticks
 from replayed import learn_from
 
 from trainer_service.errors import UserError
@@ -86,17 +84,6 @@ def learner(make_behavior) -> Callable[..., Behavior]:
         return made
 
     return make
-
-
-@pytest.mark.parametrize("noise", ["gaussian", "ou"])
-@pytest.mark.parametrize("replay", ["uniform", "prioritized"])
-@pytest.mark.parametrize("ticks", [3, 12, 30], ids=["before-learning", "amid", "overwriting"])
-def test_with_its_replay_buffer_it_goes_on_bit_for_bit(
-    learner, tmp_path: Path, ticks: int, replay: str, noise: str
-) -> None:
-    changes = {"replay": {"type": replay}, "noise": noise, "noise_final": 0.01, "exploration_steps": 150}
-    straight = assert_resumes_exactly(partial(learner, **changes), OneDecision(), tmp_path, ticks, more=25)
-    assert checkpoint_of(straight).algorithm["updates"] > 15
 
 
 def test_without_it_learning_waits_but_exploring_does_not_begin_anew(learner) -> None:

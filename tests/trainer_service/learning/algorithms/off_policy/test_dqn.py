@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from behavior_worlds import assert_equal_states, assert_resumes_exactly, begin_world, flat, run_ticks
+from behavior_worlds import assert_equal_states, begin_world, flat, run_ticks
 
 from trainer_service.errors import UserError
 from trainer_service.learning.algorithms import DQN
@@ -83,23 +81,6 @@ def learner(make_behavior) -> Callable[..., Behavior]:
 
 def algorithm(behavior: Behavior) -> dict[str, Any]:
     return copy.deepcopy(dict(checkpoint_of(behavior).algorithm))
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {},
-        {"replay": {"type": "prioritized", "beta_updates": 10}, "n_step": 2, "dueling": True},
-        {"target_update": 3, "double": False, "exploration_unit": "episodes", "exploration_steps": 90},
-    ],
-    ids=["plain", "everything", "copied"],
-)
-@pytest.mark.parametrize("ticks", [4, 30], ids=["before-learning", "overwriting"])
-def test_with_its_replay_buffer_it_goes_on_bit_for_bit(
-    learner, tmp_path: Path, ticks: int, changes: dict[str, Any]
-) -> None:
-    straight = assert_resumes_exactly(partial(learner, **changes), TwoDecisions(), tmp_path, ticks, more=24)
-    assert algorithm(straight)["updates"] >= 15
 
 
 def test_without_it_learning_waits_until_there_is_enough_again(learner) -> None:

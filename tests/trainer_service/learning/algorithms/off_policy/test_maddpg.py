@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnxruntime
 import pytest
 import torch
-from behavior_worlds import assert_resumes_exactly, begin_world, observe, run_ticks
+from behavior_worlds import begin_world, observe, run_ticks
 
 from trainer_service.learning.algorithms.common.actor import ActRequest
 from trainer_service.running.behaviors.behavior import Behavior
@@ -89,25 +87,6 @@ def learner(make_behavior) -> Callable[..., Behavior]:
         return made
 
     return make
-
-
-@pytest.mark.parametrize(
-    ("kind", "changes"),
-    [
-        ("choices", {}),
-        ("choices", {"share": "full", "agent_ids": True, "hard_gumbel": True, "reward_mode": "team_sum"}),
-        ("numbers", {"noise": "ou", "replay": {"type": "prioritized"}}),
-        ("both", {"noise_final": 0.0, "exploration_steps": 200, "target_update": 3, "n_step": 2}),
-    ],
-    ids=["choices", "shared", "numbers", "both"],
-)
-@pytest.mark.parametrize("ticks", [5, 20], ids=["before-learning", "overwriting"])
-def test_with_its_replay_buffer_it_goes_on_bit_for_bit(
-    learner, tmp_path: Path, ticks: int, kind: str, changes: dict[str, Any]
-) -> None:
-    make = partial(learner, kind, buffer_init_steps=36, **changes)
-    straight = assert_resumes_exactly(make, world(kind), tmp_path, ticks, more=15)
-    assert checkpoint_of(straight).algorithm["updates"] >= 14
 
 
 @pytest.mark.parametrize("share", ["none", "full"])

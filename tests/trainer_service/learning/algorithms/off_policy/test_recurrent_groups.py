@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnxruntime
 import pytest
 import torch
-from behavior_worlds import assert_resumes_exactly, observe
+from behavior_worlds import observe
 from group_lives import NUM_AGENTS, GroupLife
 from seeds import seeds
 from torch import Tensor
@@ -322,34 +320,6 @@ class Cues:
             group_rewards=paid.astype(np.float32),
             **ends,
         )
-
-
-@pytest.mark.parametrize(
-    ("learner", "replay"),
-    [
-        ("apart", "prioritized"),
-        ("consensus", "uniform"),
-        *(
-            pytest.param(*each, marks=pytest.mark.thorough)
-            for each in (("qmix", "uniform"), ("messages", "prioritized"))
-        ),
-    ],
-)
-def test_with_its_replay_buffer_it_goes_on_bit_for_bit(
-    group, tmp_path: Path, learner: str, replay: str
-) -> None:
-    changes = {"save_replay_buffer": True, "buffer_size": 150, "batch_size": 16, "steps_per_update": 16}
-    make = partial(
-        group,
-        learner,
-        {"memory_size": 6, "sequence_length": 2},
-        sizes=(2,),
-        group_size=2,
-        replay={"type": replay},
-        **changes,
-    )
-    straight = assert_resumes_exactly(make, Cues(1), tmp_path, 30, more=21)
-    assert checkpoint_of(straight).algorithm["updates"] > 30
 
 
 def learned(behavior: Behavior, seed: int, ticks: int) -> float:

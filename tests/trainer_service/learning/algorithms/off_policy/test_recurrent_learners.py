@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnxruntime
 import pytest
 import torch
-from behavior_worlds import CORRIDORS, Corridor, assert_equal_states, live_in, observe, state
-from replay_files import save_replay_file
+from behavior_worlds import CORRIDORS, Corridor, live_in
 from replayed import learn_from
 from seeds import seeds
 
@@ -24,11 +21,9 @@ from trainer_service.learning.networks.encoders.memory import EncoderInput
 from trainer_service.learning.replay.sequence_replay import SequenceReplay
 from trainer_service.learning.replay.transitions import Sample
 from trainer_service.running.behaviors.behavior import Behavior
-from trainer_service.running.behaviors.saving import checkpoint_of, load_replay, restore
-from trainer_service.running.collection.collector import BehaviorTick
+from trainer_service.running.behaviors.saving import checkpoint_of
 from trainer_service.running.interop.onnx_export import to_onnx
 from trainer_service.running.policy import Policy
-from trainer_service.running.runs.checkpoint import load_checkpoint, save_checkpoint
 
 kinds = pytest.mark.parametrize("kind", ["lstm", pytest.param("gru", marks=pytest.mark.thorough)])
 trainers = pytest.mark.parametrize("trainer", ["dqn", "ddpg", "td3"])
@@ -192,39 +187,6 @@ def test_padding_counts_for_nothing(walker, trainer: str, kind: str) -> None:
     torch.testing.assert_close(
         together, sum(gradient * count for gradient, count in alone) / 12, atol=1e-6, rtol=1e-4
     )
-
-
-@trainers
-@kinds
-@pytest.mark.parametrize("replay", [pytest.param("uniform", marks=pytest.mark.thorough), "prioritized"])
-def test_with_its_replay_buffer_it_goes_on_bit_for_bit(
-    walker, tmp_path: Path, trainer: str, kind: str, replay: str
-) -> None:
-    memory = {"memory_size": 6, "sequence_length": 3, "type": kind}
-    changes: dict[str, Any] = {"batch_size": 24, "buffer_size": 200, "save_replay_buffer": True, "n_step": 2}
-    changes |= {"replay": {"type": replay}, **({} if trainer == "dqn" else {"noise": "ou"})}
-    if trainer == "dqn":
-        changes |= {"dueling": True, "network": {"layer_norm": True}}
-    straight = walker(trainer, memory, **changes)
-    world = Corridor(1, choices=2 if trainer == "dqn" else 0)
-    # Every episode has four steps, so nothing is unfinished after every fourth tick.
-    batch = live_in(straight, world, world.begin(), 44)
-    observe(straight, BehaviorTick(0, 0, batch))
-    save_checkpoint(checkpoint_of(straight), tmp_path / "checkpoint.safetensors")
-    save_replay_file(straight.learner.replay_state(), tmp_path / "replay.npz")
-
-    resumed = walker(trainer, memory, seed=99, **changes)
-    its_world = copy.deepcopy(world)
-    restore(resumed, load_checkpoint(tmp_path / "checkpoint.safetensors"))
-    load_replay(resumed, tmp_path / "replay.npz")
-    observe(resumed, BehaviorTick(0, 0, its_world.rows(np.ones(CORRIDORS, np.bool_), np.zeros(CORRIDORS))))
-    assert_equal_states(state(straight), state(resumed))
-    for behavior, its in ((straight, world), (resumed, its_world)):
-        if behavior.ready_to_update():
-            behavior.update()
-        live_in(behavior, its, its.step(behavior.collector.act()[0]), 20)
-    assert checkpoint_of(straight).algorithm["updates"] > 20
-    assert_equal_states(state(straight), state(resumed))
 
 
 @pytest.mark.parametrize("trainer", ["dqn", "td3"])

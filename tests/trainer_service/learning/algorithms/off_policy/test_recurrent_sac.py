@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from behavior_worlds import CORRIDORS, Corridor, assert_equal_states, live_in, observe, state
-from replay_files import save_replay_file
+from behavior_worlds import CORRIDORS, Corridor, live_in
 from replayed import learn_from
 from seeds import seeds
 
@@ -19,14 +16,13 @@ from trainer_service.errors import UserError
 from trainer_service.learning.algorithms import SAC
 from trainer_service.learning.replay.sequence_replay import SequenceReplay
 from trainer_service.running.behaviors.behavior import Behavior
-from trainer_service.running.behaviors.saving import checkpoint_of, load_replay, restore
-from trainer_service.running.collection.collector import BehaviorTick
+from trainer_service.running.behaviors.saving import checkpoint_of, restore
 from trainer_service.running.policy import Policy
-from trainer_service.running.runs.checkpoint import load_checkpoint, save_checkpoint
 from unity_bridge.steps import StepBatch
 
 each_seed = seeds(1, 2, 3)
 kinds = pytest.mark.parametrize("kind", ["lstm", "gru"])
+SMALL = {"network_settings": {"hidden_units": 8}}
 replays = pytest.mark.parametrize("replay", ["uniform", "prioritized"])
 
 
@@ -200,41 +196,6 @@ def test_only_an_end_is_worth_nothing_afterwards(walker, sequence_length: int, e
     assert np.all(sample.next_observations[0][:, 0] == 0.0)
 
 
-@kinds
-@replays
-@pytest.mark.parametrize("ticks", [4, 24, 44], ids=["before-learning", "amid", "overwriting"])
-def test_with_its_replay_buffer_it_goes_on_bit_for_bit(
-    walker, tmp_path: Path, kind: str, replay: str, ticks: int
-) -> None:
-    memory = {"memory_size": 6, "sequence_length": 3, "type": kind}
-    changes = {"batch_size": 24, "buffer_size": 200, "save_replay_buffer": True, "replay": {"type": replay}}
-    signals = {name: {"gamma": 0.9, "strength": 0.5, **_units(name)} for name in ("extrinsic", "curiosity")}
-    straight = walker(memory, continuous=1, reward_signals=signals, **changes)
-    world = Corridor(1)
-    # Every episode has four steps, so nothing is unfinished after every fourth tick.
-    batch = live_in(straight, world, world.begin(), ticks)
-    observe(straight, BehaviorTick(0, 0, batch))
-    save_checkpoint(checkpoint_of(straight), tmp_path / "checkpoint.safetensors")
-    save_replay_file(straight.learner.replay_state(), tmp_path / "replay.npz")
-
-    resumed = walker(memory, seed=99, continuous=1, reward_signals=signals, **changes)
-    its_world = copy.deepcopy(world)
-    restore(resumed, load_checkpoint(tmp_path / "checkpoint.safetensors"))
-    load_replay(resumed, tmp_path / "replay.npz")
-    observe(resumed, BehaviorTick(0, 0, its_world.rows(np.ones(CORRIDORS, np.bool_), np.zeros(CORRIDORS))))
-    assert_equal_states(state(straight), state(resumed))
-    for behavior, its in ((straight, world), (resumed, its_world)):
-        if behavior.ready_to_update():
-            behavior.update()
-        live_in(behavior, its, its.step(behavior.collector.act()[0]), 20)
-    assert checkpoint_of(straight).algorithm["updates"] > 10
-    assert_equal_states(state(straight), state(resumed))
-
-
-def _units(name: str) -> dict[str, Any]:
-    return {} if name == "extrinsic" else {"network_settings": {"hidden_units": 8}}
-
-
 def test_a_memory_of_another_size_cannot_be_resumed(walker) -> None:
     four, eight = (walker({"memory_size": size, "sequence_length": 5}) for size in (4, 8))
     expected = "does not fit the configured networks: network_settings.memory.memory_size was 4, now 8"
@@ -245,7 +206,8 @@ def test_a_memory_of_another_size_cannot_be_resumed(walker) -> None:
 @replays
 def test_rewards_of_our_own_making_are_for_steps_of_sequences(walker, replay: str) -> None:
     signals = {
-        name: {"gamma": 0.9, "strength": 0.5, **_units(name)} for name in ("extrinsic", "curiosity", "rnd")
+        name: {"gamma": 0.9, "strength": 0.5, **units}
+        for name, units in (("extrinsic", {}), ("curiosity", SMALL), ("rnd", SMALL))
     }
     memory = {"memory_size": 6, "sequence_length": 5}
     behavior = walker(memory, continuous=1, reward_signals=signals, batch_size=40, replay={"type": replay})

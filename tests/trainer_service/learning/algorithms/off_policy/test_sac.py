@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,6 @@ import torch
 from behavior_worlds import (
     OneDecision,
     assert_equal_states,
-    assert_resumes_exactly,
     begin_world,
     flat,
     run_ticks,
@@ -65,18 +63,6 @@ def learner(make_behavior) -> Callable[..., Behavior]:
 def updates_of(behavior: Behavior) -> int:
     updates: int = checkpoint_of(behavior).algorithm["updates"]
     return updates
-
-
-@pytest.mark.parametrize("branches", [(3,), ()], ids=["hybrid", "continuous"])
-@pytest.mark.parametrize("norm", ["none", "batch"])
-@pytest.mark.parametrize("replay", ["uniform", "prioritized"])
-@pytest.mark.parametrize("ticks", [3, 12, 30], ids=["before-learning", "amid", "overwriting"])
-def test_with_its_replay_buffer_it_goes_on_bit_for_bit(
-    learner, tmp_path: Path, ticks: int, replay: str, branches: tuple[int, ...], norm: str
-) -> None:
-    make = partial(learner, replay={"type": replay}, branches=branches, policy_delay=3, critic_norm=norm)
-    straight = assert_resumes_exactly(make, OneDecision(AGENTS, sum(branches)), tmp_path, ticks, more=25)
-    assert updates_of(straight) > 15
 
 
 def test_without_it_learning_waits_until_there_is_enough_again(learner) -> None:

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from behavior_worlds import assert_resumes_exactly
 from pydantic import ValidationError
 from replayed import learn_from
 from seeds import seeds
@@ -20,7 +17,6 @@ from trainer_service.errors import UserError
 from trainer_service.learning.algorithms.off_policy.td3 import TD3
 from trainer_service.learning.replay.transitions import Sample
 from trainer_service.running.behaviors.behavior import Behavior
-from trainer_service.running.behaviors.saving import checkpoint_of
 from unity_bridge.simulators.scene import concatenate, step_batch
 from unity_bridge.steps import ActionBatch, StepBatch
 
@@ -205,16 +201,6 @@ def test_each_critic_learns_as_if_it_were_alone(learner) -> None:
         gradients.append([parameter.grad[0].clone() for parameter in critics.parameters()])
     for one, other in zip(*gradients, strict=True):
         torch.testing.assert_close(one, other, rtol=0, atol=0)
-
-
-@pytest.mark.parametrize("replay", ["uniform", "prioritized"])
-@pytest.mark.parametrize("ticks", [3, 13, 60], ids=["before-learning", "amid", "overwriting"])
-def test_with_its_replay_buffer_it_goes_on_bit_for_bit(
-    learner, tmp_path: Path, ticks: int, replay: str
-) -> None:
-    make = partial(learner, replay={"type": replay}, policy_delay=3)
-    straight = assert_resumes_exactly(make, OneDecision(), tmp_path, ticks, more=25)
-    assert checkpoint_of(straight).algorithm["updates"] > 15
 
 
 def test_it_reports_the_policys_loss_when_that_learned(learner) -> None:

@@ -7,13 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from seeds import seeds
 
 from trainer_service.errors import UserError
 from trainer_service.learning.algorithms.common.observation_selection import with_group_size
 from trainer_service.running.behaviors.behavior import Behavior
-from trainer_service.running.behaviors.saving import checkpoint_of, restore
+from trainer_service.running.behaviors.saving import checkpoint_of
 from trainer_service.running.policy import Policy
 from unity_bridge.simulators.scene import concatenate, step_batch
 from unity_bridge.steps import ActionBatch, StepBatch
@@ -399,20 +398,6 @@ def test_memory_learns_as_well(make_behavior, live, learner: str) -> None:
     world = OwnCue(1)
     live(make(make_behavior, learner, 1, memory=True), world, 40 * UPDATES.get(learner, 1))
     assert world.score() > 0.85
-
-
-@learners
-def test_a_group_learner_resumes_bit_for_bit(make_behavior, live, learner: str) -> None:
-    behavior = make(make_behavior, learner, 7, share="none")
-    live(behavior, OwnCue(7), 2)
-    again = make(make_behavior, learner, 99, share="none")
-    restore(again, checkpoint_of(behavior))
-    behavior.collector.drop(0)
-    for each in (behavior, again):
-        live(each, OwnCue(8), 2)
-    ours, theirs = checkpoint_of(behavior).algorithm, checkpoint_of(again).algorithm
-    for part in ("actors", "critic"):
-        assert all(torch.equal(ours[part][name], theirs[part][name]) for name in ours[part])
 
 
 @learners

@@ -24,7 +24,7 @@ from trainer_service.learning.algorithms.common.off_policy.joint_minibatch impor
 from trainer_service.learning.algorithms.common.off_policy.mixer_state import MixerState
 from trainer_service.learning.networks.groups.histories import GroupInput
 from trainer_service.running.behaviors.behavior import Behavior
-from trainer_service.running.behaviors.saving import checkpoint_of, restore
+from trainer_service.running.behaviors.saving import checkpoint_of
 from trainer_service.running.collection.collector import BehaviorTick
 from trainer_service.running.interop.onnx_export import to_onnx
 from trainer_service.running.policy import Policy
@@ -335,29 +335,6 @@ def make(make_behavior: Make, trainer_type: str, seed: int = 1, **changes: Any) 
     return make_behavior(
         sizes=(2,), branches=(3,), seed=seed, **settings_of(trainer_type, save_replay_buffer=True, **changes)
     )
-
-
-@types
-@pytest.mark.parametrize("replay", ["uniform", "prioritized"])
-def test_a_run_goes_on_as_if_it_had_never_stopped(
-    make_behavior: Make, trainer_type: str, replay: str
-) -> None:
-    changes = {"replay": {"type": replay}, "n_step": 2}
-    behavior = make(make_behavior, trainer_type, 7, **changes)
-    live(behavior, Crossing(7), 6)
-    again = make(make_behavior, trainer_type, 99, **changes)
-    restore(again, checkpoint_of(behavior))
-    experience = behavior.learner.replay_state()
-    assert experience is not None
-    again.learner.load_replay_state({name: column.copy() for name, column in experience.items()})
-    behavior.collector.drop(0)
-    ours, theirs = (live(each, Crossing(8), 6) for each in (behavior, again))
-    assert all(np.array_equal(one, other) for one, other in zip(ours, theirs, strict=True))
-    one, other = checkpoint_of(behavior).algorithm, checkpoint_of(again).algorithm
-    for part in ("network", "target"):
-        assert all(torch.equal(one[part][name], other[part][name]) for name in one[part])
-    for counter in ("updates", "joint_steps", "exploration"):
-        assert one[counter] == other[counter]
 
 
 @types

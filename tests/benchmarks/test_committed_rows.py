@@ -1,0 +1,120 @@
+"""What is committed beside the benchmarks fits together: rows, configurations, kept scores, and scripts that load."""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+
+import gym_results
+import pytest
+from gym_scores import rows as gym
+from gym_scores.peer import PPO
+from learning.cases import Case, cases
+from learning.lines import Line
+from learning.worlds import World
+from marl import rows as marl
+from marl.opponents import TASKS, encounter_of, merged
+from marl.page import ENCOUNTERS, KEPT
+from measuring.contest import ALGORITHMS, our_row
+from measuring.scenes import SCENES
+from measuring.scores import read_lines, score_of
+
+from trainer_service.config import TrainerSettings, load_run_options
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+CONFIGS = {path for task in TASKS for path in task.configs.values()} | {row.config for row in marl.ROWS}
+
+
+@pytest.mark.parametrize("path", sorted((CHECKOUT / "benchmarks").glob("*.py")), ids=lambda path: path.stem)
+def test_every_script_loads(path: Path) -> None:
+    assert callable(importlib.import_module(path.stem).main)
+
+
+@pytest.mark.parametrize("row", gym.ROWS, ids=lambda row: row.name)
+def test_rows_of_gymnasium_have_their_configuration_and_the_peers_values(row: gym.GymRow) -> None:
+    settings = load_run_options(CHECKOUT / row.config).options.behaviors[row.task]
+    assert (settings.trainer_type, row.trained_on) == (row.learner, f"gym:{row.task}")
+    if row.learner == "ppo":
+        hyper, theirs = settings.hyperparameters, PPO[row.task]
+        ours = {
+            "batch_size": hyper.batch_size,
+            "learning_rate": hyper.learning_rate,
+            "clip_range": hyper.epsilon,
+            "n_epochs": hyper.num_epoch,
+            "gae_lambda": hyper.lambd,
+            "max_grad_norm": hyper.max_grad_norm,
+            "gamma": settings.reward_signals["extrinsic"].gamma,
+        }
+        shared = ours.keys() & theirs.keys()
+        assert {key: ours[key] for key in shared} == {key: pytest.approx(theirs[key]) for key in shared}
+
+
+@pytest.mark.parametrize("config", sorted(CONFIGS))
+def test_configurations_of_teams_are_sound(config: str) -> None:
+    assert load_run_options(CHECKOUT / config).warnings == ()
+
+
+def test_every_configuration_beside_the_benchmarks_is_used() -> None:
+    there = {f"{marl.COMPARED}/{path.name}" for path in (CHECKOUT / marl.COMPARED).iterdir()}
+    assert there == {path for path in CONFIGS if path.startswith(marl.COMPARED)}
+
+
+def test_kept_scores_are_of_rows_and_their_peers() -> None:
+    peers = {name for row in gym.ROWS for name in (row.name, row.peer)}
+    assert {score.row for score in read_lines(gym_results.KEPT, score_of)} <= peers
+    assert {score.row for score in read_lines(KEPT, score_of)} <= {row.name for row in marl.ROWS}
+    learners = {task.name: {*task.configs, "random"} for task in TASKS}
+    games = read_lines(ENCOUNTERS, encounter_of)
+    assert games == merged([], games)
+    assert all({each.learner, each.opponent} <= learners[each.task] for each in games)
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_every_algorithm_of_the_contest_has_a_row(algorithm: str) -> None:
+    row = our_row(algorithm, 7, "sim")
+    assert (row.trained_on, row.scored_on) == ("sim:spread", "pettingzoo:mpe2.simple_spread_v3")
+
+
+@pytest.mark.parametrize("name", SCENES)
+def test_settings_of_measured_scenes_outlast_runs(name: str) -> None:
+    (behavior,) = load_run_options(SCENES[name].config).options.behaviors.values()
+    assert behavior.max_steps > SCENES[name].steps
+
+
+def test_settings_of_learning_tests_are_valid() -> None:
+    assert len({case.name for case in cases()}) == len(cases())
+    for case in cases():
+        settings = TrainerSettings.model_validate(case.settings)
+        assert set(case.changes) <= set(_keys(settings.model_dump())), case.name
+
+
+def _keys(section: object) -> list[str]:
+    if not isinstance(section, dict):
+        return []
+    return [*section, *(key for value in section.values() for key in _keys(value))]
+
+
+def test_only_what_a_learning_test_changes_is_told() -> None:
+    recurrent = next(case for case in cases() if case.name == "recurrent_sac[continuous]")
+    assert isinstance(recurrent, Case)
+    assert (recurrent.changes["memory_size"], recurrent.changes["max_steps"]) == (16, 4000)
+    assert "hidden_units" not in recurrent.changes
+
+
+@pytest.mark.parametrize(
+    ("world", "best"),
+    [
+        # Four steps that cost 0.01 and a fifth that ends it; with 0.8 it takes two, with 0.5 too.
+        (World(discrete=1), 1.02),
+        (World(continuous=1), 1.02),
+        (World(discrete=2, step_size=0.8), 1.05),
+        (World(continuous=2, discrete=1, step_size=0.5), 1.05),
+    ],
+)
+def test_an_expert_gets_the_best_return_of_a_world(world: World, best: float) -> None:
+    told: list[float] = []
+    scene = Line(world, lambda steps, episode_return: told.append(episode_return))
+    scene.reset(seed=1)
+    while len(told) < 10:
+        scene.step(scene.expert())
+    assert told[:10] == pytest.approx([best] * 10)
