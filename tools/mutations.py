@@ -245,14 +245,16 @@ class Checkout:
         return self._forks[module]
 
 
-def judge(checkout: Checkout, mutation: Mutation, last: Result | None) -> Result:
-    """Runs the tests of a mutation in the copy."""
+def judge(checkout: Checkout, mutation: Mutation, last: Result | None, *, units: bool) -> Result:
+    """Runs the tests of a mutation in the copy, or a first choice of unit tests alone."""
     began = time.perf_counter()
     near = mutation.near_tests()
     users = [test for test in mutation.importing_tests() if test not in near]
     rest = [test for test in mutation.folder_of_tests() if test not in (*near, *users)]
-    units = [(tests, f"unit and {_KINDS}") for tests in (near, users, rest)]
-    stages = [*units, ([*near, *users[:_MOST_USERS]], f"not unit and {_KINDS}")]
+    chosen_tests = (near, users) if units and (near or users) else (near, users, rest)
+    stages = [(tests, f"unit and {_KINDS}") for tests in chosen_tests]
+    if not units:
+        stages.append(([*near, *users[:_MOST_USERS]], f"not unit and {_KINDS}"))
     recorded = [last.test] if last and last.test else []
     failed = ""
     with checkout.mutated(mutation):
@@ -268,8 +270,10 @@ def judge(checkout: Checkout, mutation: Mutation, last: Result | None) -> Result
     return Result(mutation.name, "killed" if failed else "survived", failed, seconds)
 
 
-def run(mutations: Sequence[Mutation], jobs: int, record: Path) -> int:
+def run(mutations: Sequence[Mutation], jobs: int, record: Path, *, units: bool = False) -> int:
     """Judges mutations and brings the record up to date. Returns how many survived.
+
+    units: unit tests alone, of the file and of what imports it; what they do not notice is not recorded.
 
     Raises:
         Failure: a text is not where it was, or a test fails without a mutation as well.
@@ -282,7 +286,7 @@ def run(mutations: Sequence[Mutation], jobs: int, record: Path) -> int:
     def one(mutation: Mutation) -> Result:
         checkout = free.get()
         try:
-            return judge(checkout, mutation, results.get(mutation.name))
+            return judge(checkout, mutation, results.get(mutation.name), units=units)
         finally:
             free.put(checkout)
 
@@ -293,8 +297,9 @@ def run(mutations: Sequence[Mutation], jobs: int, record: Path) -> int:
         for ended in as_completed([pool.submit(one, mutation) for mutation in mutations]):
             result = ended.result()
             judged.append(result)
-            results[result.name] = result
-            write_record(results, record)
+            if result.test or not units:
+                results[result.name] = result
+                write_record(results, record)
             print(f"{result.outcome:8} {result.seconds:6.1f} s  {result.name}  {result.test}", flush=True)
         killers = sorted({result.test for result in judged} - {"", TIMED_OUT})
         if killers and (broken := free.get().first_failure(killers, _KINDS)):
@@ -337,6 +342,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--killed-by", nargs="+", default=[], metavar="PATH", help="mutations whose recorded test lies there"
     )
     parser.add_argument("--new", action="store_true", help="mutations that the record lacks")
+    parser.add_argument("--units", action="store_true", help="by unit tests alone, a quick first pass")
     parser.add_argument("--jobs", type=int, default=1, metavar="N", help="beside each other (default 1)")
     parser.add_argument("--record", type=Path, default=RECORD, metavar="FILE", help="where results are kept")
     parsed = parser.parse_args(arguments)
@@ -349,7 +355,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         mutations = chosen(read_table(), results, parsed.only, paths)
         if parsed.new:
             mutations = [mutation for mutation in mutations if mutation.name not in results]
-        return int(run(mutations, parsed.jobs, parsed.record) > 0)
+        return int(run(mutations, parsed.jobs, parsed.record, units=parsed.units) > 0)
     except (Failure, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

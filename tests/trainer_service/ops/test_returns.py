@@ -43,6 +43,20 @@ def test_the_published_three_step_example() -> None:
     np.testing.assert_allclose(advantages[:, 0], [2.219792, 1.7636, 1.13], atol=1e-9)
 
 
+def test_a_step_of_several_ticks_is_discounted_by_each() -> None:
+    # γ = ½, λ = 1: δ = [1 + ¼·2 − 4, 1 + ⅛·8 − 2] = [−2.5, 0], and the later one counts a quarter.
+    advantages = ragged_generalized_advantage(
+        np.array([1.0, 1.0]),
+        np.array([4.0, 2.0]),
+        np.array([8.0]),
+        np.array([2]),
+        discount=0.5,
+        gae_lambda=1.0,
+        durations=np.array([2.0, 3.0]),
+    )
+    np.testing.assert_allclose(advantages, [-2.5, 0.0])
+
+
 REWARDS, VALUES = [1.0, 0.0, 2.0, 1.0], [0.5, 0.4, 0.3, 0.2]
 
 

@@ -279,3 +279,16 @@ def test_values_that_follow_a_replaced_one_are_counted(reader: tuple[Session, li
     session.receive(world.message("unusable"))
     session.receive(world.message())
     assert was_repeated == [False, False]  # the second pays the first one off
+
+
+def test_ids_of_a_repeated_message_are_the_readers(reader: tuple[Session, list[bool]]) -> None:
+    session, was_repeated = reader
+    world = World(random.Random(1))
+    world.sparse = False
+    for _ in range(2):
+        step = session.receive(world.message())
+        assert isinstance(step, Step)
+        for behavior, batch in step.batches.items():
+            assert batch.agent_ids.tolist() == world.agents[behavior]
+            batch.agent_ids[:] = batch.group_ids[:] = -1
+    assert was_repeated == [True, True]
