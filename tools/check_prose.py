@@ -3,9 +3,10 @@
     python tools/check_prose.py            # a line for each finding, then the counts
     python tools/check_prose.py --counts   # the counts only
 
-Four findings: a heading that begins with a question word instead of a noun, a sentence of more than 30 words, a pronoun
-in the place of a noun ("with what this page uses", "those that never reached it", "whoever has it"), and a docstring
-whose first line begins with a relative clause.
+Five findings: a heading that begins with a question word instead of a noun, a sentence of more than 30 words, a pronoun
+in the place of a noun ("with what this page uses", "those that never reached it", "whoever has it"), a docstring whose
+first line begins with a relative clause, and words that technical English does without ("goes on", "anew", "nobody"),
+in messages too.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from typing import NamedTuple
 CHECKOUT = Path(__file__).resolve().parents[1]
 PACKAGES = ("trainer_service", "unity_bridge")
 MOST_WORDS = 30
-HEADING, SENTENCE, PRONOUN, FIRST_LINE = ("heading", "long sentence", "pronoun", "docstring")
+HEADING, SENTENCE, PRONOUN, FIRST_LINE, WORD = ("heading", "long sentence", "pronoun", "docstring", "word")
 
 _QUESTION_HEADING = re.compile(r"#+ (?:What|Who|How|Where)\b")
 _RELATIVE_START = re.compile(r"(?:What|Who|That)\b")
@@ -31,6 +32,7 @@ _PRONOUN = re.compile(
     r"|\b(?:those|others) (?:who|that|which|have)\b|\bwhoever\b|\bwhatever (?:is|comes|may|can)\b",
     re.IGNORECASE,
 )
+_WORD = re.compile(r"\b(?:go(?:es|ing)? on|went on|anew|nobody|somebody|of no use)\b", re.IGNORECASE)
 _NEW_BLOCK = re.compile(r"#|\s*(?:[-*]|\d+\.) |\s*\|")
 _CODE = re.compile(r"``.+?``|`[^`]+`")
 _LINK_TARGET = re.compile(r"\]\([^)]*\)")
@@ -54,8 +56,15 @@ def findings_in_page(path: Path, text: str) -> Iterator[Finding]:
 
 
 def findings_in_module(path: Path, source: str) -> Iterator[Finding]:
-    """Yields the docstrings of a Python module that should be rewritten, those of attributes included."""
-    for node in ast.walk(ast.parse(source)):
+    """Yields the docstrings, those of attributes included, and the messages of a module that should be rewritten."""
+    nodes = list(ast.walk(ast.parse(source)))
+    docstrings = {id(node.value) for node in nodes if isinstance(node, ast.Expr)}
+    for node in nodes:
+        is_message = (
+            isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docstrings
+        )
+        if is_message and _WORD.search(node.value):
+            yield Finding(path, node.lineno, WORD, node.value)
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
             text = node.value.value
             if isinstance(text, str):
@@ -91,6 +100,8 @@ def _in_sentences(path: Path, line: int, text: str) -> Iterator[Finding]:
             yield Finding(path, line, SENTENCE, sentence)
         if _PRONOUN.search(sentence):
             yield Finding(path, line, PRONOUN, sentence)
+        if _WORD.search(sentence):
+            yield Finding(path, line, WORD, sentence)
 
 
 def all_findings(checkout: Path) -> Iterator[Finding]:
@@ -110,7 +121,8 @@ def counts(findings: Sequence[Finding]) -> str:
         f"prose: {found[HEADING, '.md']} headings begin with a question word, "
         f"{found[SENTENCE, '.md']} sentences on pages and {found[SENTENCE, '.py']} in docstrings have more than "
         f"{MOST_WORDS} words, {found[PRONOUN, '.md']} on pages and {found[PRONOUN, '.py']} in docstrings have a "
-        f"pronoun in the place of a noun, {found[FIRST_LINE, '.py']} docstrings begin with a relative clause"
+        f"pronoun in the place of a noun, {found[FIRST_LINE, '.py']} docstrings begin with a relative clause, "
+        f"{found[WORD, '.md']} sentences on pages and {found[WORD, '.py']} in the code have words to avoid"
     )
 
 

@@ -25,7 +25,7 @@ _RESERVED = re.compile(
     r"""
     run_logs | (configuration|suggested)\.yaml | (metrics|evaluations)\.jsonl | report\.html | film-.*\.gif
     | wandb                     # where its tracker writes
-    | set-aside.*               # folders of files that a resumed run does not go on with
+    | set-aside.*               # folders of files that a resumed run does not continue with
     | .*\.(onnx|safetensors|pt|tmp)  # models, checkpoints, files that are being written
     | .*tfevents.*              # TensorBoard reads every such file in a behavior's folder
     """,

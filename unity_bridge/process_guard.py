@@ -181,7 +181,7 @@ class _Process:
                 sys.stdout = getattr(sys.stdout, "of_trainer", sys.stdout)
 
     def after_fork(self) -> None:
-        """Makes this the process of a child, in which no other thread goes on."""
+        """Makes this the process of a child, in which no other thread continues."""
         self.forks += 1
         self._lock, os._exit = threading.RLock(), _os_exit
 

@@ -41,7 +41,7 @@ class OutputQueue(io.RawIOBase):
 
     A writer waits at most a moment for a reader that has stopped. Output beyond the capacity is dropped until the
     reader has caught up; a line then says how much is missing. A reader that is gone for good, such as a closed
-    terminal, gets nothing any more and fails nobody.
+    terminal, gets nothing any more and makes no write fail.
     """
 
     def __init__(self, target: io.RawIOBase, *, capacity: int = CAPACITY) -> None:
@@ -87,7 +87,7 @@ class OutputQueue(io.RawIOBase):
         return len(chunk)
 
     def drain(self, *, patience_s: float = FLUSH_TIMEOUT_S, limit_s: float = _LONGEST_FLUSH_S) -> bool:
-        """Waits until everything is written, for as long as the reader goes on taking it. Returns whether it is."""
+        """Waits until everything is written, for as long as the reader continues taking it. Returns whether it is."""
         began_s = time.monotonic()
         with self._changed:
             while self._size and not self._is_gone:

@@ -98,7 +98,7 @@ SAMPLERS: dict[str, type[SamplerParameters]] = {
 
 
 class Sampler(Section):
-    """A parameter that is drawn anew for every episode."""
+    """A parameter that is drawn again for every episode."""
 
     sampler_type: str
     """The distribution."""

@@ -300,7 +300,7 @@ class RunOptions(Section):
     """Parameters of the task in the simulators."""
 
     evaluation: EvaluationSettings | None = None
-    """Evaluations while the run goes on; null for none. An addition to ML-Agents."""
+    """Evaluations during the run; null for none. An addition to ML-Agents."""
 
     max_env_steps: Annotated[PositiveCount | None, Argument("N")] = None
     """Environment steps after which the run ends, where ``max_steps`` are not used up before; null: however many. One

@@ -80,7 +80,7 @@ class BehavioralCloningSettings(Section):
     """Factor of the trainer's initial learning rate for cloning."""
 
     samples_per_update: Count = 0
-    """Demonstrated steps of each pass, sampled anew; 0 uses all of them."""
+    """Demonstrated steps of each pass, sampled again; 0 uses all of them."""
 
     num_epoch: PositiveCount | None = None
     """Passes after each policy update; null means 3."""

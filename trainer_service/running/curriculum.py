@@ -9,7 +9,7 @@ at least ``min_lesson_length`` of its episodes have ended, and
 
 Returns are raw: of groups where there are groups, else of agents (``counted_returns``). ``m`` reaches back as far as
 the longest ``min_lesson_length`` of any lesson that watches the behavior. Whenever a parameter moves on, all returns
-are dropped and counted anew, those for other parameters too: returns of another task say nothing about this one.
+are dropped and counted again, those for other parameters too: returns of another task say nothing about this one.
 
 ML-Agents smooths once for every message of a simulator, ended episode or not, and begins from zero. So its ``s``
 is ``m`` after a few messages, but until then a negative return looks better than it was, and the ``s`` of the lesson
@@ -99,13 +99,13 @@ class LessonChange:
 class Curriculum:
     """A state machine of all parameters' lessons. Without parameters it does nothing."""
 
-    def __init__(self, parameters: Parameters, seed: int = 0, *, anew: bool = False) -> None:
+    def __init__(self, parameters: Parameters, seed: int = 0, *, again: bool = False) -> None:
         """Starts in the first lessons.
 
         Args:
             parameters: by name.
             seed: of the run, from which samplers without a seed derive theirs.
-            anew: whether seeds that are given are replaced as well.
+            again: whether seeds that are given are replaced as well.
 
         Raises:
             ConfigError: a parameter that cannot be told to a simulator.
@@ -115,7 +115,7 @@ class Curriculum:
             name: [_message(name, lesson) for lesson in each] for name, each in self._lessons.items()
         }
         self._seed = seed
-        self._offsets = _seed_offsets(self._lessons, anew=anew)
+        self._offsets = _seed_offsets(self._lessons, again=again)
         self._numbers = dict.fromkeys(self._lessons, 0)
         self._returns: dict[str, deque[float]] = {
             behavior: deque(maxlen=length) for behavior, length in _history_lengths(self._lessons).items()
@@ -271,7 +271,7 @@ def _history_lengths(lessons: Mapping[str, Sequence[Lesson]]) -> dict[str, int]:
     return lengths
 
 
-def _seed_offsets(lessons: Mapping[str, Sequence[Lesson]], *, anew: bool) -> dict[tuple[str, int], int]:
+def _seed_offsets(lessons: Mapping[str, Sequence[Lesson]], *, again: bool) -> dict[tuple[str, int], int]:
     """Returns the position of each lesson among those without a seed, by parameter and number, in the file's order.
 
     Constants count too, as in ML-Agents, though they draw nothing.
@@ -280,7 +280,7 @@ def _seed_offsets(lessons: Mapping[str, Sequence[Lesson]], *, anew: bool) -> dic
         (name, number)
         for name, each in lessons.items()
         for number, value in enumerate(lesson.value for lesson in each)
-        if anew or not isinstance(value, Sampler) or value.sampler_parameters.seed == -1
+        if again or not isinstance(value, Sampler) or value.sampler_parameters.seed == -1
     ]
     return {key: offset for offset, key in enumerate(unseeded)}
 

@@ -10,7 +10,7 @@ OUR_LIBRARY = "unity_bridge.simulators"
 """The name by which simulators in Python introduce themselves; Unity's is ``AcademySingleton``."""
 
 OK = 200
-"""Header status of a conversation that goes on."""
+"""Header status of a conversation in progress."""
 
 STOP = 400
 """Header status of the last message of either side."""

@@ -181,6 +181,6 @@ def open_demonstrations(path: Path, float_order: FloatOrder = "hwc") -> list[Dem
 
 
 def _bounds(rows: RecordedRows) -> list[int]:
-    """The rows where episodes begin, and the number of rows. The last episode may go on behind it."""
+    """The rows where episodes begin, and the number of rows. The last episode may continue behind it."""
     goes_on = ~rows.done[:-1] & (rows.agent_ids[:-1] == rows.agent_ids[1:])
     return [0, *(np.flatnonzero(~goes_on) + 1).tolist(), len(rows)]

@@ -40,7 +40,7 @@ class DemonstratedSegment:
     """The task ended after the last action."""
 
     truncated: bool
-    """The clock ended the episode after the last action. Neither: the episode goes on, or its end was not recorded."""
+    """The clock ended the episode after the last action. Else: the episode continues, or its end is not recorded."""
 
     starts_episode: bool
     """The first row is the first that was recorded of its episode."""

@@ -74,7 +74,7 @@ class DemonstrationWriter:
 
         Raises:
             DemonstrationError: the file cannot be written.
-            ValueError: the segment does not fit the behavior, or goes on with an episode that is over.
+            ValueError: the segment does not fit the behavior, or continues with an episode that is over.
         """
         if not segment.starts_episode and not self._is_open:
             raise ValueError("expected a segment that starts an episode, got the rest of one")

@@ -151,7 +151,7 @@ class UnityEnvironment(base_env.BaseEnv):  # type: ignore[misc]  # the published
         return base_env.BehaviorMapping(self._low_level_specs)
 
     def reset(self) -> None:
-        """Starts every agent's episode anew, without ending the old ones.
+        """Starts every agent's episode again, without ending the old ones.
 
         Raises:
             UnityTimeOutException: the simulator said nothing in time.

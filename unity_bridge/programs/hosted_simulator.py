@@ -101,7 +101,7 @@ class HostedSimulator:
             LOGGER.warning("%s: closing it raised %s: %s", self.peer, type(error).__name__, error)
 
     def _respond(self, response: bytes | Actions | str | None) -> None:
-        """Goes on with an answer when the reader comes for the next message. Anything else ends the conversation."""
+        """Continues with an answer when the reader comes for the next message. Anything else ends the conversation."""
         if not self._may_respond:
             return
         self._may_respond = False

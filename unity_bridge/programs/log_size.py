@@ -15,7 +15,7 @@ _HEAD, _TAIL = 64 * 2**10, 2**20
 def cut_middle(log: Path, most_bytes: int = MOST_BYTES, head: int = _HEAD, tail: int = _TAIL) -> bool:
     """Cuts the middle out of a log that takes too much of the disk, and says so in it. Returns whether it did.
 
-    Its program may go on writing meanwhile. One that does not append leaves a hole instead, which takes no disk.
+    Its program may continue writing meanwhile. One that does not append leaves a hole instead, which takes no disk.
     """
     try:
         if _bytes_on_disk(log) <= most_bytes:

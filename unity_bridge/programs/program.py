@@ -65,7 +65,7 @@ class Program(ChildProcess):
         if keep_log and command.is_unity_build:
             _keep_previous_log(
                 self.log
-            )  # the build begins its log anew, and why the last one ended may be in the old
+            )  # the build begins its log again, and why the last one ended may be in the old
         self._can_dump_traceback = command.is_bundled
 
         def forget() -> None:

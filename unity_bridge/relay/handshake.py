@@ -38,7 +38,7 @@ class Handshake:
             self._behaviors.update({each.brain_name: each for each in initialization.brain_parameters})
 
     def messages(self) -> list[bytes]:
-        """Returns the messages that introduce the simulator anew: as many as it has sent, two at most.
+        """Returns the messages that introduce the simulator again: as many as it has sent, two at most.
 
         The second one carries all behaviors. The reply to it is RESET, which a simulator takes in place of actions.
         """

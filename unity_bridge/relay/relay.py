@@ -205,7 +205,7 @@ class Relay:
             self._simulators.pop(simulator.origin.source, None)
 
     def _check_deadlines(self) -> None:
-        """Ends simulators whose message is overdue, and those that attached and are gone."""
+        """Ends simulators whose message is overdue, and attached simulators that are gone."""
         now = time.monotonic()
         owing = [each for each in self._simulators.values() if not each.is_over and each.deadline is not None]
         port, gone = self._endpoint.port if self._endpoint else 0, frozenset[tuple[str, int]]()

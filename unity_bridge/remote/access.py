@@ -92,7 +92,7 @@ class RemoteAccess:
         self._addresses = reachable_addresses(host, port)
         LOGGER.info(
             "Listening on port %d with TLS and a token, for simulators of other machines: mlagents-style simulate ENV "
-            "--join CODE. To revoke the token, remove it from '%s'; a deleted file is made anew with another one.",
+            "--join CODE. To revoke the token, remove it from '%s'; a deleted file is made again with another one.",
             port, self._tokens.path,
         )  # fmt: skip
         self._announce()

@@ -30,7 +30,7 @@ _SCHEME = b"Bearer "
 class Admission:
     """Admits calls that carry a token of a file. May be used by several threads.
 
-    Every token is compared, so that nobody is kept out by another program of the same address. What is limited by
+    Every token is compared, so that no caller is kept out by another program of the same address. What is limited by
     address is how often a wrong token is told that it is one.
     """
 

@@ -150,9 +150,9 @@ class PlainConnection:
 
 
 class TrainerConnection(PlainConnection):
-    """Messages to the trainer of a join code, over a channel that is opened anew whenever it broke.
+    """Messages to the trainer of a join code, over a channel that is opened again whenever it broke.
 
-    Opening it anew reads the certificate again: the trainer may have renewed it, for the same key.
+    Opening it again reads the certificate again: the trainer may have renewed it, for the same key.
     """
 
     def __init__(self, code: JoinCode, address: str | None = None, *, timeout_s: float = DIAL_S) -> None:

@@ -1,4 +1,4 @@
-"""The folder of this user in which keys and tokens are kept, and files in it that nobody else may read."""
+"""The folder of this user in which keys and tokens are kept, and files in it that no other user may read."""
 
 from __future__ import annotations
 

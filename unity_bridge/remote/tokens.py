@@ -78,7 +78,7 @@ class TokenFile:
         """Reads the file again if it changed.
 
         A program that writes it may empty or remove it for a moment. So the last tokens count until it has stood there
-        without any for ``PATIENCE``; an absent one is then made anew.
+        without any for ``PATIENCE``; an absent one is then made again.
         """
         version, now = version_of(self.path), self._clock()
         has_changed = version != self._version

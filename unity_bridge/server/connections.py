@@ -120,7 +120,7 @@ class Connection:
 
     @property
     def is_greeted(self) -> bool:
-        """Whether it has had its first reset, and the conversation goes on."""
+        """Whether it has had its first reset, and the conversation continues."""
         return self.session.awaited in (Awaited.FIRST_STEP, Awaited.STEP)
 
     def send_stop(self) -> bool:

@@ -36,7 +36,7 @@ class Tick:
 class Departure:
     """The end of a conversation: its agents' unfinished trajectories are worth nothing.
 
-    A launched simulator that was started again keeps its number and begins anew, with new specs and agents.
+    A launched simulator that was started again keeps its number; its specs and agents are new.
     """
 
     simulator: int

@@ -40,7 +40,7 @@ class Listeners:
         """Waits for another simulator after the last one left, and logs what the user can do."""
         self.deadline = self._clock.now() + self._timeout_wait_s
         self._throttled.log(
-            "nobody",
+            "no simulator",
             f"No simulator is attached to {self._addresses()}. Press Play in the Unity Editor within "
             f"{self._timeout_wait_s:g} s to continue, or attach another simulator.",
             most=MAX_LOGGED,

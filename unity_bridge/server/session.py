@@ -49,7 +49,7 @@ MOST_BEHAVIORS = 256
 """Most behaviors that one simulator may describe, teams counted apart."""
 
 HEAVY_MESSAGE = 64 * 2**20
-"""Bytes that any message after the handshake may have; one with more follows from what its agents' sensors declare."""
+"""Bytes that any message after the handshake may have; sensors that declare more raise the limit."""
 
 NOTHING_REPLACED: Mapping[str, int] = MappingProxyType({})
 

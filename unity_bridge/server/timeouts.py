@@ -16,7 +16,7 @@ from unity_bridge.transport.inbox import Inbox
 LOGGER = logging.getLogger(__name__)
 
 BUSY_GRACE_S = 5.0
-"""How long reading may go on without an end before a simulator that is late is timed out all the same."""
+"""How long reading may continue without an end before a simulator that is late is timed out all the same."""
 
 CHECK_INTERVAL_S = 1.0
 """Seconds between two looks for simulators that owe a message and are gone."""

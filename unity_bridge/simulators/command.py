@@ -232,7 +232,7 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
 
 
 class _Parser(argparse.ArgumentParser):
-    """A parser that raises its errors: the simulator may be a part of a process that goes on."""
+    """A parser that raises its errors: the simulator may be a part of a process that continues."""
 
     def error(self, message: str) -> NoReturn:
         raise SceneError(f"{message}: {ENVIRONMENTS}" if message.endswith("required: ENV") else message)

@@ -104,7 +104,7 @@ def conversation(
     if not _goes_on(reply):
         return "the trainer ended the conversation"
 
-    behaviors = scene.behaviors  # once: a scene may make them anew whenever it is asked
+    behaviors = scene.behaviors  # once: a scene may make them again whenever it is asked
     sender = StepSender(behaviors)
     # The first parameters come with the first reset, and hold for it.
     academy.receive(reply.unity_input.rl_input.side_channel)

@@ -58,7 +58,7 @@ class _OwnScene:
         self.frame_s = float(getattr(scene, "frame_s", _FRAME_S))
         self.copies = copies_of(scene)
         self._alive: dict[str, NDArray[np.int64]] = {}
-        """Agents whose episode goes on, by behavior."""
+        """Agents whose episode continues, by behavior."""
 
     def reset(self, seed: int | None = None) -> Steps:
         self._alive = {}

@@ -23,7 +23,7 @@ Sampler = Callable[[int], Floats]
 
 
 class EnvironmentParameters:
-    """Parameters by name: numbers, or samplers that draw anew for each reading.
+    """Parameters by name: numbers, or samplers that draw again for each reading.
 
     A sampler's draws follow from the seed that the trainer sent, and begin again when the trainer sends the sampler
     again, as in Unity. Only the numbers differ, because NumPy draws them.

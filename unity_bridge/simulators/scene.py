@@ -30,14 +30,14 @@ class Scene(Protocol):
         """The time that one rendered step is shown for, in seconds."""
 
     def reset(self, seed: int | None = None) -> Steps:
-        """Starts every agent's episode anew, without ending the old ones, and asks for the first actions.
+        """Starts every agent's episode again, without ending the old ones, and asks for the first actions.
 
         Args:
-            seed: makes everything that follows reproducible; None goes on with the random numbers at hand.
+            seed: makes everything that follows reproducible; None continues with the random numbers at hand.
         """
 
     def step(self, actions: Mapping[str, ActionBatch]) -> Steps:
-        """Acts for the rows that waited, in their order, and goes on until some agent has something to say.
+        """Acts for the rows that waited, in their order, and continues until some agent has something to say.
 
         Args:
             actions: one batch for each behavior that had rows waiting.

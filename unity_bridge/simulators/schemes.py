@@ -28,7 +28,7 @@ OPTIONS_OF_KIND: Mapping[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SceneRequest:
-    """What a scene is to be opened with."""
+    """The arguments that open a scene."""
 
     agents: int | None = None
     """The number of agents; None for the scene's default."""
@@ -133,7 +133,7 @@ def known_schemes() -> list[Scheme]:
 
 
 def scheme_of(env: str) -> Scheme | None:
-    """The scheme of an environment; None for the path of a program, and for what is none."""
+    """The scheme of an environment; None for the path of a program and for any other text."""
     word, colon, _ = env.partition(":")
     if colon and word in SCHEMES:
         return SCHEMES[word]
@@ -144,7 +144,7 @@ def scheme_of(env: str) -> Scheme | None:
 
 
 def load(place: str) -> Any:
-    """What ``module:NAME`` says."""
+    """The object that ``module:NAME`` names."""
     module, _, name = place.partition(":")
     return getattr(importlib.import_module(module), name)
 

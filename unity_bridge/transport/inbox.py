@@ -39,7 +39,7 @@ _MAX_POLLS = 256
 
 _WATCH_S = 1.0
 _BUSY_GRACE_S = 5.0
-"""How long reading may go on without an end before watchers are called all the same."""
+"""How long reading may continue without an end before watchers are called all the same."""
 
 LONGEST_GAP_S = 1.0
 """Maximum seconds between two readings, for the work between two messages, before the clock stops."""
@@ -189,7 +189,7 @@ class Inbox:
     def watch(self, watcher: Callable[[float], None]) -> None:
         """Has the reader call a function about once a second, with the time by ``clock``.
 
-        It is called when all that had come is read, so that nobody is found late whose message is here.
+        It is called when all that had come is read, so that no connection is called late whose message is here.
         """
         self._watchers.append(watcher)
 
@@ -207,7 +207,7 @@ class Inbox:
                 self._do_beside(watcher, now)
 
     def _do_beside(self, task: Callable[[Any], object], argument: Any) -> None:
-        """Does a task of a port. One that fails is logged once: the reader's own work goes on."""
+        """Does a task of a port. One that fails is logged once: the reader's own work continues."""
         try:
             task(argument)
         except Exception as error:

@@ -1,6 +1,6 @@
 """Limits of a port: the messages and calls that it accepts from a client, and the turns of large messages.
 
-gRPC tells nobody how long a message is before all of it is in memory. So what a connection has sent before decides
+gRPC does not tell how long a message is before all of it is in memory. So what a connection has sent before decides
 whether its next message waits for its turn.
 """
 
@@ -172,8 +172,7 @@ class MessageTurns:
             self._start_next()
 
     def inflated(self, turn: Turn, data: bytes) -> bytes | None:
-        """Returns a message that has come, inflated; None for one that is too large for what its connection has sent
-        before."""
+        """Returns a received message, inflated; None if it is too large for its connection's earlier messages."""
         greets = self._messages.get(turn.peer, 0) < _HANDSHAKE_MESSAGES
         return inflated(data, min(LARGEST_HANDSHAKE if greets else LARGE_MESSAGE, LARGEST_MESSAGE))
 

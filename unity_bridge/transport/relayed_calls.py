@@ -121,7 +121,7 @@ class RelayedCalls:
         return False
 
     def keep(self, call: RelayedCall) -> None:
-        """Keeps an exchange that was read as the latest of its conversation, which goes on."""
+        """Keeps an exchange that was read as the latest of its conversation, which continues."""
         self._take(call.peer)
         self._ended.pop(call.peer, None)
         self._latest[call.peer] = call

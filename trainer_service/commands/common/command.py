@@ -57,7 +57,7 @@ class Settings:
 
 
 class FlagsOf:
-    """The annotation of ``**`` for the flags of another function, without those that the command has itself."""
+    """The annotation of ``**`` for the flags of another function, without the command's own flags."""
 
     def __init__(self, function: Callable[..., Any], but: Sequence[str] = ()) -> None:
         self.function, self.but = function, but

@@ -32,7 +32,7 @@ def read_event_files(folder: Path) -> Mapping[str, Curve]:
     """Reads the curves of one behavior, by tag.
 
     A file is begun when its behavior shows up, which is where its clock starts. Each process of a resumed run has a
-    file of its own: clocks go on where the earlier one ended, and what a file says of later steps is replaced by the
+    file of its own: clocks continue where the earlier one ended, and what a file says of later steps is replaced by the
     next one. A file that is damaged counts up to where it is.
     """
     points: dict[str, list[tuple[int, float, float]]] = {}

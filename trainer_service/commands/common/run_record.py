@@ -71,7 +71,7 @@ class RunRecord:
 
 
 CurveAxis = Literal["steps", "env_steps"]
-"""What curves are over: a behavior's agent steps, or environment steps."""
+"""The x axis of curves: a behavior's agent steps, or environment steps."""
 
 
 def find_run(text: str, results_dir: Path) -> Path:
@@ -139,7 +139,7 @@ def is_run(path: Path) -> bool:
 
 
 def read_run(path: Path, x: CurveAxis = "steps") -> RunRecord:
-    """Reads a run, which may still go on. Its event files count where it has no metrics.jsonl, as with ML-Agents.
+    """Reads a run, which may still be running. Its event files count where it has no metrics.jsonl, as with ML-Agents.
 
     x: the steps of curves: agent steps, or environment steps.
 

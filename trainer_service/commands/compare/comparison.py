@@ -98,7 +98,7 @@ class Comparison:
     """Reasons to read the figures with care."""
 
     x: CurveAxis = "steps"
-    """What the curves are over."""
+    """The x axis of the curves."""
 
 
 def compare(

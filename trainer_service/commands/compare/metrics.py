@@ -24,7 +24,7 @@ def load_metrics(run: str | os.PathLike[str], behavior: str | None = None) -> di
     Members of a mapping have columns of their own, such as ``lesson.NAME``; histograms are left out.
 
     Args:
-        run: its id, if it is in ``results``, its folder, or the ``Outcome`` of its training. It may still go on.
+        run: its id, if it is in ``results``, its folder, or the ``Outcome`` of its training. It may still be running.
         behavior: only the rows of this one.
 
     Raises:

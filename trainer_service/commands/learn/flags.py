@@ -14,7 +14,7 @@ from unity_bridge.transport.ports import port_number
 
 _RESUME = "--resume=true"
 _WHICH = re.compile(r"\d+|best|latest")
-"""Which checkpoint to go on from: its step, or one of these."""
+"""Which checkpoint to resume from: its step, or one of these."""
 
 
 def add_flags(learn: argparse.ArgumentParser) -> None:

@@ -50,7 +50,7 @@ class Match:
 
 
 def print_matches(env: str, matches: Sequence[Match], everyone: Sequence[PlayerName]) -> None:
-    """Prints the results. everyone: the players of a cross-play, else nobody."""
+    """Prints the results. everyone: the players of a cross-play, else none."""
     if len(matches) == 1:
         _print_match(env, matches[0])
         return

@@ -20,7 +20,7 @@ def report(run: str | os.PathLike[str], to: str | os.PathLike[str] | None = None
     """Writes a page on a run that can be mailed, as ``mlagents-style report`` does.
 
     Args:
-        run: its id, if it is in ``results``, its folder, or the ``Outcome`` of its training. It may still go on.
+        run: its id, if it is in ``results``, its folder, or the ``Outcome`` of its training. It may still be running.
         to: the file; None is ``report.html`` in the run's folder.
 
     Returns:

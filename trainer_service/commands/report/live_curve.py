@@ -1,4 +1,4 @@
-"""Curves of mean returns while a run goes on, as HTML for the output of a notebook's cell."""
+"""Curves of mean returns during a run, as HTML for the output of a notebook's cell."""
 
 from __future__ import annotations
 

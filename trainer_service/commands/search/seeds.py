@@ -72,7 +72,7 @@ def train_seeds(
         The outcome of each seed, including the runs that were finished already. Stopped runs are ``interrupted``.
 
     Raises:
-        UserError: something in the arguments cannot be used, or a run failed; the others go on to their ends first.
+        UserError: something in the arguments cannot be used, or a run failed; the others continue to their ends first.
         TypeError: an argument that is not known.
     """
     require_known(settings, RunArguments.__annotations__, "train_seeds")

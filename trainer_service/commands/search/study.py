@@ -83,7 +83,7 @@ class SweepStudy:
     def ask(self) -> TrialRecord:
         """Begins a trial."""
         number = len(self._study.get_trials(deepcopy=False))
-        # A seed for each trial: a sampler that began anew in a resumed sweep would draw the same values again.
+        # A seed for each trial: a sampler that started again in a resumed sweep would draw the same values again.
         self._study.sampler = _sampler(self._sampler, (self._seed * 1_000_003 + number) % _SEEDS)
         trial = self._study.ask()
         self._draw(trial)

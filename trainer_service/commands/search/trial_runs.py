@@ -36,7 +36,7 @@ class SweepFolder:
         <results-dir>/<sweep>/
           base.yaml               the configuration of every trial, without the sampled values
           best.yaml               the configuration of the best trial
-          settings.json           settings that must not change while the sweep goes on
+          settings.json           settings that must not change during the sweep
           journal.log             Optuna's study
           trial-0003/             the run of a trial; with several seeds trial-0003-SEED
     """

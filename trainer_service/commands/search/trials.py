@@ -41,7 +41,7 @@ _MOST_RESTARTS = 3
 _MOST_FAILURES = 3
 """Trials that fail before the first one succeeds, after which others would fail, too."""
 _KEPT = {"seeds", "seed", "objective", "behavior", "direction"}
-"""Settings that must not change while a sweep goes on."""
+"""Settings that must not change during a sweep."""
 
 _logger = logging.getLogger(__name__)
 
@@ -80,7 +80,7 @@ class SweepSettings(Section):
     """Agent steps of all trials together after which no other begins."""
 
     wall_clock: Duration = None
-    """Time after which the sweep ends; running trials are saved. It begins anew with every start."""
+    """Time after which the sweep ends; running trials are saved. It starts from 0 with every start."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,7 +202,7 @@ def run_sweep(
 
 @dataclass(slots=True)
 class _RunningTrial:
-    """A trial of which a run goes on."""
+    """A trial with a run in progress."""
 
     runs: TrialRuns
     index: int
@@ -232,7 +232,7 @@ class _Sweep:
     _started_s: float = field(default_factory=time.monotonic)
 
     def run(self) -> None:
-        """Runs trials until there is none to begin and none goes on."""
+        """Runs trials until there is none to begin and none is running."""
         self._waiting.extend(self.study.interrupted())
         self.files.require_fewer(len(self.study.trials()))
         for trial in self.study.trials():
@@ -315,7 +315,7 @@ class _Sweep:
         elif ended and end.exit_code == 0:
             self._go_on(record)
         elif self._must_stop():
-            return  # it goes on when the sweep is resumed
+            return  # it continues when the sweep is resumed
         elif end.is_failed or trial.restarts >= _MOST_RESTARTS:
             self._fail(trial.runs, end.message or f"{end.job.name}: interrupted too often")
         else:

@@ -105,8 +105,8 @@ def _checked(name: str, path: Path) -> Policy:
 def _safe_options(configuration: Path, run_id: str) -> RunOptions:
     """The options of a downloaded run, without anything that a later command would start, open or write.
 
-    Numbers go, too, that cost the machine of whoever loads it and teach nothing: of simulators, restarts,
-    evaluations and saves.
+    It also removes numbers of simulators, restarts, evaluations and saves, which cost the loading machine and teach
+    nothing.
     """
     loaded = load_run_options(configuration)
     loaded.log(_logger)

@@ -33,7 +33,7 @@ class BehaviorFeatures:
     """The most agents of this behavior in one group; 0 without groups."""
 
     members_leave: bool = False
-    """Whether agents terminate while other agents of their group go on."""
+    """Whether agents terminate while other agents of their group continue."""
 
     shared_rewards: float = 0.0
     """The share of the rewards' variance that all agents of a group have in common."""

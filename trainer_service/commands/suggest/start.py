@@ -56,7 +56,7 @@ def without_configuration(
 ) -> tuple[RunOptions, list[Callback]]:
     """The options of a run that was started without a configuration, and a callback that records the suggestion.
 
-    A run that goes on keeps the configuration in its folder.
+    A run that continues keeps the configuration in its folder.
 
     Args:
         options: the built-in settings with the settings of the command line.
@@ -118,7 +118,7 @@ def look_at(
 def _judged(
     features: EnvironmentFeatures, options: RunOptions, command: Command | None
 ) -> EnvironmentFeatures:
-    """The features, with what is against hindsight replay. Warns of behaviors none of whose episodes ended."""
+    """The features, with the reasons against hindsight replay. Warns of behaviors none of whose episodes ended."""
     for behavior in features.behaviors:
         if behavior.agents and not behavior.episodes:
             _logger.warning(

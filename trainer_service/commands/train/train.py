@@ -169,7 +169,7 @@ def _in_words_of_python() -> Iterator[None]:
 
 
 def stop_signals() -> StopSignals:
-    """Signals that ask a run of this process to end. The second one only ends the process if nobody works in it."""
+    """Signals that ask a run of this process to end. The second one only ends the process if no person works in it."""
     person = in_notebook() or hasattr(sys, "ps1")  # who would lose more than the run
     return StopSignals(ends_process=not person)
 

@@ -129,7 +129,7 @@ class GroupOnPolicySettings(GroupSettings, OnPolicyHyperparameters):
 
     @property
     def estimates_every_epoch(self) -> bool:
-        """Whether advantages are estimated anew for each epoch."""
+        """Whether advantages are estimated again for each epoch."""
         return False
 
 

@@ -208,7 +208,7 @@ class _Builder:
     """A builder of values from YAML nodes.
 
     Not PyYAML's own constructor, because that keeps the last of duplicate keys silently and forgets the
-    lines. An alias is built anew wherever it is used, so the number of values is bounded.
+    lines. An alias is built again wherever it is used, so the number of values is bounded.
     """
 
     def __init__(self, label: str, loader: yaml.SafeLoader) -> None:

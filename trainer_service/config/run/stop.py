@@ -88,4 +88,4 @@ class StopSettings(Section):
     changes no schedule."""
 
     wall_clock: Duration = None
-    """Time after which the run ends: ``2h``, ``90min``, ``1h 30min``, or seconds. It begins anew with every start."""
+    """Time after which the run ends: ``2h``, ``90min``, ``1h 30min``, or seconds. It starts from 0 with every start."""

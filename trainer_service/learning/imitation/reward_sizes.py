@@ -16,7 +16,7 @@ _FACTOR = 10.0
 
 
 class RewardSizes(NamedTuple):
-    """Absolute rewards of steps, without those that are 0."""
+    """Absolute rewards of steps, without zeros."""
 
     number: int = 0
     log_sum: float = 0.0

@@ -40,7 +40,7 @@ class HindsightReplay(TransitionReplay):
     """Replay buffer of transitions. Most are sampled with a goal that was achieved in the same trajectory.
 
     Of every ``n_sampled_goal + 1`` transitions of a sample, one keeps its own goal. Each other transition gets the
-    goal that was achieved after a step of the same trajectory, and a new reward. The termination is computed anew only
+    goal that was achieved after a step of the same trajectory, and a new reward. The termination is computed again only
     if the environment has a function for it.
     """
 

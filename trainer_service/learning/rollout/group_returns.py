@@ -49,9 +49,9 @@ class GroupReturns:
 
     The *clock* of a group is the sum of group rewards since its episode began. Each row tells what the group has earned
     since its agent's previous row, so the clock is read from a row whose agent knows its place on it: the clock at its
-    previous row. Agents that report in one tick have one place. So those that were there when the episode began know
-    it, and so does everyone who reports in one tick with an agent that does. The place of any other newcomer is
-    estimated: what it reports moves the clock in the direction of its reward only, and until an agent that knows its
+    previous row. Agents that report in one tick have one place. So the agents of the episode's beginning know it,
+    and every agent that reports in one tick with such an agent. The place of any other newcomer is estimated: its
+    report moves the clock in the direction of its reward only, and until an agent that knows its
     place reports. If no such agent is left, the estimated places count as known.
     """
 

@@ -29,8 +29,8 @@ class GroupTrajectoryAssembler:
 
     A group trajectory begins with its first agent, and ends when its last agent leaves or when all segments are cut at
     the horizon. The segment of an agent that dies early is kept here until then, since learners of groups need the
-    simultaneous steps of all agents. So is that of an agent that is cut while others have not reported the outcome of
-    their last actions: these are cut when they do.
+    simultaneous steps of all agents. The segment of an agent that is cut is kept, too, while other agents have not
+    reported the outcome of their last actions: these are cut when they report it.
     """
 
     def __init__(self) -> None:

@@ -51,7 +51,7 @@ class JointSteps:
     """The joint step after the last decision, to bootstrap from; −1 if all episodes were over. Shape [G]."""
 
     group_rewards: NDArray[np.float32]
-    """What the group earned until the next joint step, as its clock says; 0 without a decision. Shape [F]."""
+    """The group's reward until the next joint step, as its clock says; 0 without a decision. Shape [F]."""
 
     spans: Integers
     """Joint steps with decisions from each step to its agent's next decision or end. Shape [S]."""
@@ -153,7 +153,7 @@ def _required_index(trajectories: Trajectories, num_agents: int) -> GroupIndex:
 def _ends(
     trajectories: Trajectories, group_index: GroupIndex, last_ticks: Integers
 ) -> tuple[Integers, NDArray[np.bool_]]:
-    """Returns the trajectory with which each group trajectory ends, and whether the group's episode goes on.
+    """Returns the trajectory with which each group trajectory ends, and whether the group's episode continues.
 
     It is the latest; of a cut group, the earliest that was cut after the last decision. last_ticks: of the decisions,
     [G]. Shapes [G].
@@ -188,7 +188,7 @@ def _rewards_and_durations(
     is_last = np.append(group[1:] != group[:-1], True)
 
     def following(values: NDArray[Any], final: NDArray[Any]) -> NDArray[Any]:
-        """The values of the next rows. final: those that follow the last row of each group trajectory, [G]."""
+        """The values of the next rows. final: the values after the last row of each group trajectory, [G]."""
         return np.where(is_last, final[group], np.append(values[1:], values[:1]))
 
     clocks = np.empty(count)

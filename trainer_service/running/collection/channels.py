@@ -91,7 +91,7 @@ class Channels:
             bridge.send(analytics_records([message]), 0)
 
     def send_parameters(self, bridge: Bridge) -> None:
-        """Sends each simulator the environment parameters that have changed: others go on with their draws."""
+        """Sends each simulator the environment parameters that have changed: others continue with their draws."""
         for simulator, told in self._told.items():
             self._told[simulator] = parameters = self._messages(simulator)
             bridge.send(parameter_records(each for each in parameters if each not in told), simulator)

@@ -30,7 +30,7 @@ class LimitedBatch:
 class EpisodeLimit:
     """Counts the steps of running episodes, and cuts the episodes that reach the limit.
 
-    The ledger counts a cut episode as truncated. The simulator goes on with that episode. Its remaining rows are left
+    The ledger counts a cut episode as truncated. The simulator continues with that episode. Its remaining rows are left
     out until the episode really ends, or until the simulator is reset (``drop``), so that they do not count as a new
     episode. A group is cut with the first of its members that reaches the limit, all members at once, and agents that
     join it later are left out, too.

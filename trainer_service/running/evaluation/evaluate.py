@@ -37,8 +37,8 @@ def score(
         actors: act for all behaviors.
         episodes: of each behavior, counted per agent.
         on_step: called with each behavior's name and step before its answer is sent, as the step counts under the
-            loop's limit; None for nobody.
-        on_episode: called with each behavior's name and counted episode when it ends; None for nobody.
+            loop's limit; None calls nothing.
+        on_episode: called with each behavior's name and counted episode when it ends; None calls nothing.
 
     Raises:
         UserError: a simulator with a behavior that has no policy, or a different one: see ``policies_for``; or as

@@ -236,7 +236,7 @@ class EpisodeLoop:
 
 
 def _is_idle(simulator: int, tallies: Sequence[EpisodeTally]) -> bool:
-    """Whether nothing that counts goes on in a simulator, because of episodes that were cut."""
+    """Whether nothing that counts continues in a simulator, because of episodes that were cut."""
     limits = [tally.limit for tally in tallies]
     return any(each.has_cut(simulator) for each in limits) and all(each.is_idle(simulator) for each in limits)
 

@@ -116,7 +116,7 @@ def play_match(
 ) -> Mapping[str, Games]:
     """Plays games of two players in one simulator: an equal share on each side, one side after the other.
 
-    Sides are the team ids, or with a single team id the behavior names. The simulator begins anew for each side.
+    Sides are the team ids, or with a single team id the behavior names. The simulator starts again for each side.
 
     Args:
         loop: with its one simulator on its way.
@@ -130,7 +130,7 @@ def play_match(
         The games by the player's side.
 
     Raises:
-        UserError: there is no such side, nobody to play against, or a player without a fitting policy; or as from
+        UserError: there is no such side, no opponent, or a player without a fitting policy; or as from
             ``EpisodeLoop.play``.
         BridgeError: the simulator failed.
     """
@@ -216,7 +216,7 @@ def _first_tick(loop: EpisodeLoop) -> tuple[Tick, Mapping[str, BehaviorSpec]]:
     """The first tick of a match, and what sides there are.
 
     The first tick with agents shows all, but where players act in turn it shows one. Then anything is played until that
-    one's turn comes again, and the simulator begins anew.
+    one's turn comes again, and the simulator starts again.
     """
     tick = loop.next_tick()
     specs = dict(tick.new_specs)
@@ -246,11 +246,11 @@ def sides_of(
     Args:
         ids: behavior ids that play.
         wanted: the only side, by its name, or several that are one, with commas; None for each in turn.
-        teams: behaviors that learned as one, by the group's name: they are one side, which is called like that, unless
-            nobody is left on another.
+        teams: behaviors that learned as one, by the group's name: they are one side with that
+            name, unless no agent is left on another.
 
     Raises:
-        UserError: there is no such side, or nobody is on another one.
+        UserError: there is no such side, or no agent is on another one.
     """
     names = {behavior_id: parse_behavior_id(behavior_id) for behavior_id in ids}
     group_of = {member: group for group, members in teams.items() for member in members}

@@ -1,4 +1,4 @@
-"""Evaluations while a run goes on: when they are due, where scores go, and which policy was the best."""
+"""Evaluations during a run: when they are due, where scores go, and which policy was the best."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class PeriodicEvaluator:
     """Evaluator of a run's policies, whenever another ``every_steps`` agent steps were made.
 
     Every evaluation starts a simulator of its own, with the same seeds each time: scores can be compared, and a
-    run that is resumed goes on as if it had never stopped. Nothing random of the training is touched. An
+    run that is resumed continues as if it had never stopped. Nothing random of the training is touched. An
     evaluation that fails costs a warning, not the run.
     """
 
@@ -85,14 +85,14 @@ class PeriodicEvaluator:
     """Told at least twice a second how many episodes of how many are done."""
 
     stop_requested: Callable[[], bool] = lambda: False
-    """Whether to give up an evaluation that goes on."""
+    """Whether to give up an evaluation in progress."""
 
     on_step: Callable[[str, SimulatorStep], None] | None = None
     """As for ``score``."""
 
     def __post_init__(self) -> None:
         self._done = (0, 0)
-        """Episodes of the evaluation that goes on, and how many there will be."""
+        """Episodes of the evaluation in progress, and how many there will be."""
         self._log = JsonLines(self.folder.evaluations)
         self._started = time.perf_counter()
         self._next = 0

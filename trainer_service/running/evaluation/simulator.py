@@ -65,6 +65,6 @@ class EvaluationSimulator:
             yield bridge
 
     def _curriculum(self) -> Curriculum:
-        curriculum = Curriculum(self.options.environment_parameters or {}, self.seed, anew=True)
+        curriculum = Curriculum(self.options.environment_parameters or {}, self.seed, again=True)
         curriculum.resume(self.lessons, {})
         return curriculum

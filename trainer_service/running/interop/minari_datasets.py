@@ -43,8 +43,8 @@ def dataset_to_recording(dataset_id: str, path: Path, behavior: str | None = Non
         The behavior's name, the number of episodes and of their steps.
 
     Raises:
-        UserError: Minari is missing, there is no such data set, it cannot be read, it has no episodes, a space is no
-            vector, picture or choice, or an episode does not fit the spaces.
+        UserError: Minari is missing; the data set is missing, unreadable or has no episodes; a space is
+            no vector, picture or choice; or an episode does not fit the spaces.
         DemonstrationError: the file cannot be written.
     """
     minari = _require_minari()

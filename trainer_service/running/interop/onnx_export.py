@@ -249,7 +249,7 @@ class _PolicyOutputs:
 class _OwnDraws(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """A context in which random numbers come from a stream of its own.
 
-    Models may be exported beside a run that goes on: torch's own stream belongs to all threads. Only for the drawing of
+    Models may be exported beside a run in progress: torch's own stream belongs to all threads. Only for the drawing of
     actions: convolutions and LSTMs are traced as something else in such a context.
     """
 

@@ -74,7 +74,7 @@ class Console:
             log_format: ``json`` writes one JSON object a line, and draws no table.
             verbose: 0 shows nothing, 1 a line for each summary and warnings, 2 everything; None all but details, which
                 JSON and ``debug`` show.
-            stream: where to write; None is standard output, whose reader nobody waits for: if it stops, lines are
+            stream: where to write; None is standard output, whose reader is never waited for: if it stops, lines are
                 dropped, and counted.
         """
         self._is_json = log_format == "json"
@@ -389,6 +389,6 @@ class _TableHandler(logging.Handler):
         try:
             _print_above(self._terminal, self.format(record))
         except OSError:
-            pass  # the terminal is gone, the run goes on
+            pass  # the terminal is gone, the run continues
         except Exception:
             self.handleError(record)

@@ -22,7 +22,7 @@ def in_notebook() -> bool:
 
 
 class NotebookTable:
-    """A table in the output of the cell that runs, drawn anew in its place."""
+    """A table in the output of the cell that runs, drawn again in its place."""
 
     def __init__(self, draw: Callable[[], RenderableType], below: Callable[[], str] = str) -> None:
         """

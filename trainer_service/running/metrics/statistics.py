@@ -72,7 +72,7 @@ class Statistics:
         self._replaced_values += count
 
     def drain(self, *, step: int, wall_s: float, steps_per_s: float, is_training: bool = True) -> Summary:
-        """Returns the summary since the last call, and starts anew."""
+        """Returns the summary since the last call, and starts from its initial state."""
         summary = self.so_far(step=step, wall_s=wall_s, steps_per_s=steps_per_s, is_training=is_training)
         self._clear()
         return summary

@@ -1,1 +1,1 @@
-"""Answers about a run while it goes on: metrics for Prometheus, and health checks."""
+"""Answers about a run while it continues: metrics for Prometheus, and health checks."""

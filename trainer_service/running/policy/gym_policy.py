@@ -141,7 +141,7 @@ class GymPolicy:
         return {**self.__dict__, "_method": None}
 
     def _masks_of_method(self, count: int) -> Sequence[Any] | None:
-        """What the environment's own method allows now, for each of its copies; None without such a method."""
+        """The masks of the environment's own method, for each of its copies; None without such a method."""
         if self._method is not None and count == (self._copies or 1):
             masks = self._code.call("the method of action masks", self._method)
             return [masks] if self._copies is None else masks_by_copy(masks, None, count)

@@ -105,7 +105,7 @@ class Policy:
         """Reads a checkpoint file. ``seed`` starts the random stream of stochastic actions.
 
         Raises:
-            UserError: the file is missing, damaged, or of no use.
+            UserError: the file is missing, damaged, or unusable.
         """
         return cls(load_checkpoint(Path(path)), device=device, seed=seed)
 

@@ -50,7 +50,7 @@ class RunFolder(RunLayout):
     ) -> Self:
         """Opens the folder as the flags of the same names ask. Changes nothing before everything is checked.
 
-        ``resume`` goes on with a run that exists; with it ``force`` has no meaning, so that nothing is lost.
+        ``resume`` continues with a run that exists; with it ``force`` has no meaning, so that nothing is lost.
         ``force`` removes the files of a run of the same id: files that a run writes, no others.
         ``inference`` opens the folder to be read only; it need not exist.
 

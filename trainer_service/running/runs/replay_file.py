@@ -107,7 +107,7 @@ class ReplayFile:
         self._saved: Mapping[str, _Saved] = {}
 
     def hold(self, arrays: Arrays) -> ReplaySave:
-        """Prepares to write the current state of arrays while their owner goes on. Rows are lent, the rest is copied.
+        """Prepares to write the current state of arrays while their owner continues. Rows are lent, the rest is copied.
 
         An earlier state that is not written by then is never written.
         """

@@ -46,7 +46,7 @@ class CheckpointRecord:
     """Seconds since 1970."""
 
     auxiliary_file_paths: tuple[str, ...] = ()
-    """Further files of the same policy, such as the state that training goes on from."""
+    """Further files of the same policy, such as the state that training resumes from."""
 
     @property
     def file_names(self) -> frozenset[str]:
@@ -147,7 +147,7 @@ def prune_checkpoints(status: BehaviorStatus, keep: int) -> tuple[BehaviorStatus
 
 
 def read_status(path: Path, *, torch_version: str) -> TrainingStatus:
-    """Reads the status of a run that goes on; logs a warning where it is missing or from other versions.
+    """Reads the status of a run that continues; logs a warning where it is missing or from other versions.
 
     Returns:
         The content of the file, with ``torch_version`` in place of the old one; an empty status without a file.
@@ -200,7 +200,7 @@ def _checked(path: Path, document: Mapping[str, Any], torch_version: str | None)
 
 def _unreadable(path: Path, reason: str) -> UserError:
     return UserError(
-        f"cannot read '{path}': {reason}. Expected the training status of a run; delete the file to go on "
+        f"cannot read '{path}': {reason}. Expected the training status of a run; delete the file to continue "
         "without it, in the first lessons."
     )
 

@@ -23,7 +23,7 @@ def learn(run: Run) -> None:
     while not run.stop.requested:
         source.collect()
         # Learning comes before acting, so that no action of a new rollout is of the old policy: a run that
-        # is resumed here goes on exactly as if it had never stopped. It costs a simulator one idle tick.
+        # is resumed here continues exactly as if it had never stopped. It costs a simulator one idle tick.
         for behavior in behaviors.values():
             if behavior.ready_to_update():
                 run.callbacks.on_update_start(behavior.name)
@@ -56,7 +56,7 @@ def learn(run: Run) -> None:
 def _apply_lessons(run: Run, changes: Sequence[LessonChange]) -> None:
     """Sends new lessons to the simulators.
 
-    They are saved before they are sent: a run that is killed right after goes on in them, with these weights.
+    They are saved before they are sent: a run that is killed right after continues in them, with these weights.
     """
     run.recorder.autosave(run.behaviors.values())
     run.source.send_parameters()

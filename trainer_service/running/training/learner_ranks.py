@@ -89,13 +89,13 @@ def num_learners(options: RunOptions) -> int:
 
 
 def resumed_after_restart(options: RunOptions) -> RunOptions:
-    """The options of a run that goes on, where torchrun has restarted its ranks because one of them ended."""
+    """The options of a run that continues, where torchrun has restarted its ranks because one of them ended."""
     launched = launched_rank()
     if launched is None or not launched.restarts:
         return options
     saved = options.checkpoint_settings
     resume = bool(RunLayout(Path(saved.results_dir, saved.run_id)).saved_behaviors())
-    # Before the first checkpoint there is nothing to go on from, and nothing to lose.
+    # Before the first checkpoint there is nothing to resume from, and nothing to lose.
     changes: dict[str, object] = {"resume": resume, "force": not resume}
     if resume:
         changes["initialize_from"] = None

@@ -56,7 +56,7 @@ class Outputs:
 
 
 class Recorder:
-    """Writes a run's folder. While the run goes on, a full disk costs a warning, not the run.
+    """Writes a run's folder. During the run, a full disk costs a warning, not the run.
 
     A folder that was opened to be read (``--inference``) gets nothing.
     """
@@ -151,7 +151,7 @@ class Recorder:
     def autosave(self, behaviors: Iterable[Behavior]) -> bool:
         """Renews the newest checkpoint of every behavior and waits for it. Returns whether all were saved.
 
-        So a run that is killed goes on in the lessons it has reached, and after the evaluations it has made.
+        So a run that is killed continues in the lessons it has reached, and after the evaluations it has made.
         """
         saved = list(filter(self._is_worth_saving, behaviors))
         for behavior in saved:
@@ -248,7 +248,7 @@ class Recorder:
             _logger.warning("'%s' is not saved: its weights are no numbers any more.", behavior.name)
             return None
         name, step = behavior.name, behavior.step
-        # What --resume reads comes first: a run that is killed in between goes on from here, not from before.
+        # What --resume reads comes first: a run that is killed in between resumes from here, not from before.
         save = self._copy(behavior, self._folder.checkpoint(name), self._folder.numbered(name, step))
         save = replace(save, mean_returns=behavior.returns.drain_means())
         try:

@@ -95,7 +95,7 @@ class Source(Protocol):
         ...
 
     def act(self) -> None:
-        """Lets everything that waits go on, with the policies as they are now."""
+        """Lets everything that waits continue, with the policies as they are now."""
         ...
 
     @property
@@ -227,7 +227,7 @@ def saved_at_the_end(run: Run) -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class RunFactory:
-    """Maker of a run and, while it goes on, of its behaviors."""
+    """Maker of a run and, while it continues, of its behaviors."""
 
     options: RunOptions
     command: Command | None
@@ -374,7 +374,7 @@ class RunFactory:
         return status.lessons, {name: each.lesson_history for name, each in known if name not in older}
 
     def _env_steps(self) -> EnvSteps:
-        """The environment steps so far, as the checkpoints say that the run goes on from, and the budget."""
+        """The environment steps so far, as the checkpoints say that the run resumes from, and the budget."""
         sources = [start.source for start in self.warm_starts.values() if start.is_resume]
         taken = max((getattr(source, "env_steps", 0) for source in sources), default=0)
         acts_only = self.options.checkpoint_settings.inference
@@ -480,7 +480,7 @@ class RunFactory:
             self.ranks.set_threads(threads_for(behaviors, cores_of_each(self.ranks.on_this_machine)))
 
     def _start(self, behavior: Behavior, writers: Iterable[SummaryWriter]) -> None:
-        """Lets a behavior go on from its checkpoint, or take another run's weights, where there are any."""
+        """Lets a behavior resume from its checkpoint, or take another run's weights, where there are any."""
         name, saved = behavior.name, self.options.checkpoint_settings
         seed = seed_of(self.options.env_settings.seed, name)
         start = warm_start_of(name, self.warm_starts)
@@ -521,11 +521,11 @@ def restore_replay(behavior: Behavior, path: Path, checkpoint: Path) -> None:
     """Restores the replay buffer of a behavior that learns from one, if it was saved; warns if it was not.
 
     One that was saved at another moment than the checkpoint is taken too: what it holds was lived through, and learning
-    from it is worth more than an empty buffer. Then the run goes on, but not as it would have without a stop.
+    from it is worth more than an empty buffer. Then the run continues, but not as it would have without a stop.
 
     One that has learned all it shall gets its buffer, too, for the end of the run saves it again.
 
-    checkpoint: the file that the behavior goes on from.
+    checkpoint: the file that the behavior resumes from.
     """
     tuning = behavior.settings.hyperparameters
     if not isinstance(tuning, ReplayHyperparameters) or not behavior.learns:

@@ -1,4 +1,4 @@
-"""Saves: copies of a behavior between two exchanges, which a thread writes while the run goes on."""
+"""Saves: copies of a behavior between two exchanges, which a thread writes during the run."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Save:
     """A behavior at one step, with all that is written of it: copies, which training leaves alone."""
 
     behavior: Behavior
-    """The behavior itself, which goes on."""
+    """The behavior itself, which continues."""
     checkpoint: Checkpoint
     paths: tuple[Path, ...]
     """The paths of the checkpoint; ``--resume`` reads the first."""
@@ -131,8 +131,8 @@ class SavingThread:
 def _write_aside(save: Save) -> Written:
     """Writes a save, and lets the main thread have the interpreter sooner than Python would.
 
-    After each operation of torch the main thread asks for it anew, and an exporter gives it back only when the interval
-    is over: with Python's 5 ms a decision would take a tenth of a second longer.
+    After each operation of torch the main thread asks for it again, and an exporter gives it back only when the
+    interval is over: with Python's 5 ms a decision would take a tenth of a second longer.
     """
     before = sys.getswitchinterval()
     sys.setswitchinterval(_SWITCH_INTERVAL_S)

@@ -27,7 +27,7 @@ _NUMBERS = _numbers("SIGINT", "SIGTERM", "SIGHUP", "SIGBREAK")
 _OF_SCHEDULERS = _numbers("SIGUSR2", "SIGXCPU", "SIGALRM")
 """Signals by which a scheduler such as Slurm, or a limit of CPU time, says that the time is nearly over."""
 _SAVING = _numbers("SIGUSR1")
-"""Signals that ask a run to save and go on."""
+"""Signals that ask a run to save and continue."""
 _FORCING = frozenset(_numbers("SIGINT", "SIGTERM", "SIGBREAK"))
 """Signals that end a process at once, as the second one: those of persons. A limit of CPU time repeats its own every
 second."""
@@ -39,7 +39,7 @@ _MANY = 4096
 _NO_SIGNAL = b"\0"
 """The byte that ends the thread."""
 _UPDATE_GRACE_S = 1.0
-"""Seconds after a signal that an update may go on. Shorter ones end by themselves: then a resumed run is exact."""
+"""Seconds after a signal that an update may continue. Shorter ones end by themselves: then a resumed run is exact."""
 _PRINT_TIMEOUT_S = 0.2
 """Seconds that the last message may take, where the terminal is stopped."""
 
@@ -58,9 +58,9 @@ class StopSignals:
     (130 after Ctrl-C), as shells have it. Nothing is saved then, and no file is left half written. SIGHUP never is
     the second one: a terminal that closes sends it, and the shell in it once more. Nor is a scheduler's.
 
-    In a process where a person goes on working, a notebook's kernel, the second one raises KeyboardInterrupt instead.
+    In a process where a person continues working, a notebook's kernel, the second one raises KeyboardInterrupt instead.
 
-    A SIGHUP that is ignored (``nohup``) stays so, and a scheduler's signal that is ignored or that somebody handles.
+    A SIGHUP that is ignored (``nohup``) stays so, and a scheduler's signal that is ignored or that has a handler.
     Outside the main thread signals cannot be caught, and nothing ever asks.
     """
 

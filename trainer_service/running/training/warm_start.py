@@ -1,4 +1,4 @@
-"""Checkpoints that behaviors start from: the run's own, which it goes on from, or those of another run."""
+"""Checkpoints that behaviors start from: the run's own, which it resumes from, or those of another run."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class WarmStart:
     path: Path
     """Where it was read."""
     is_resume: bool
-    """Whether it is the run's own, which goes on; otherwise only the weights are taken."""
+    """Whether it is the run's own, which continues; otherwise only the weights are taken."""
 
     @property
     def is_newest(self) -> bool:
@@ -93,7 +93,7 @@ def read_warm_starts(
         elif folder.initialize_from is not None:
             others[name] = RunLayout(folder.initialize_from).checkpoint(name)
     if options.default_settings is not None and not own:
-        # A run that goes on needs no start, and must not fail because that was removed since.
+        # A run that continues needs no start, and must not fail because that was removed since.
         others = {**_default_paths(options.default_settings.init_path, folder), **others}
     return {name: WarmStart(load(path), path, is_resume=False) for name, path in others.items()} | own
 
@@ -145,7 +145,7 @@ def trained_spec(start: WarmStart | None) -> BehaviorSpec | None:
 def checkpoints_to_resume(
     folder: RunFolder, which: bool | int | str, load: LoadSource = load_checkpoint
 ) -> dict[str, WarmStart]:
-    """The checkpoint of each behavior that a run goes on from. Changes nothing.
+    """The checkpoint of each behavior that a run resumes from. Changes nothing.
 
     Args:
         folder: of the run.
@@ -172,7 +172,7 @@ def checkpoints_to_resume(
 def make_newest(folder: RunFolder, name: str, step: int, path: Path, members: Sequence[str] = ()) -> None:
     """Makes a checkpoint the newest of its behavior: what was saved after it is set aside, nothing is lost.
 
-    So a run that is killed before it saves again goes on from there once more. members: of a group, which have models.
+    So a run that is killed before it saves again resumes from there once more. members: of a group, which have models.
 
     Raises:
         SaveError: something could not be moved.

@@ -26,7 +26,7 @@ class AgentListEnvironment:
     Agents are called ``agent_0``, ``agent_1`` and so on; they begin together, and may be done one by one. What
     Gymnasium's interface and the older gym's return is understood, and whatever of it may be a list or one value for
     all. For an agent that is done the environment still wants an action: its first choice. What such an agent earns
-    afterwards counts where the reward is common, and else for nobody.
+    afterwards counts where the reward is common, and else for no agent.
     """
 
     def __init__(

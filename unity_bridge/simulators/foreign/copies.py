@@ -45,7 +45,7 @@ class Copies(Protocol):
         """Adds the state to every row from now on; only where ``environment`` is not None."""
 
     def reset(self, seed: int | None) -> Rows:
-        """Begins every copy anew; seed: see ``copy_seed``. Returns the rows of all agents that are to act, in order."""
+        """Resets every copy; seed: see ``copy_seed``. Returns the rows of all agents that are to act, in order."""
 
     def step(self, actions: Sequence[Mapping[Agent, Any]]) -> tuple[Rows, Rows]:
         """Steps every copy with the actions of its waiting agents. A copy without remaining agents is reset.
@@ -119,7 +119,7 @@ class SerialCopies:
 
 
 def copy_seed(seed: int | None, copy: int) -> int | None:
-    """seed + 1000 i for copy i of an environment; None goes on with the random numbers at hand.
+    """seed + 1000 i for copy i of an environment; None continues with the random numbers at hand.
 
     The simulators of a run have seeds that follow one another: were those of copies to follow one another too, copies
     of one simulator would live through the same as copies of the next.

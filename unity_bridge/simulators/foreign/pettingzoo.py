@@ -55,7 +55,7 @@ class ParallelEnvironment(PettingZooBase):
         super().__init__(env, code)
         self._waiting: list[Agent] = []
         self._there: list[Agent] = []
-        """The agents that want an action: those that wait, and any that have ended and are listed again."""
+        """The agents that want an action: waiting agents, and ended agents that are listed again."""
         self._seen: dict[Agent, Any] = {}
 
     def reset(self, seed: int | None = None) -> list[AgentStep]:

@@ -30,8 +30,8 @@ class ForeignScene:
     own.
 
     An agent may leave before the others: its episode has ended, its group lives on. It may come later. When
-    no agent is left, a copy begins anew; that message holds the last observations and the next first ones, but for
-    copies that begin anew by a step of their own: their first ones are in the next message.
+    no agent is left, a copy starts again; that message holds the last observations and the next first ones, but for
+    copies that start again by a step of their own: their first ones are in the next message.
     ``terminated`` and ``truncated`` stay what they are (both at once is terminated).
 
     With state, each agent has one more sensor, the last: the environment's ``state()``, or where there is none

@@ -280,7 +280,7 @@ _LARGEST_EXACT = 1 << 24
 class _Membership:
     """Holds observations against their space.
 
-    Whole numbers outside of their space are refused. Floats outside of theirs are told once and go on as they
+    Whole numbers outside of their space are refused. Floats outside of theirs are told once and continue as they
     are: networks take them, and many environments declare bounds that they exceed a little.
     """
 

@@ -75,7 +75,7 @@ class VectorCopies:
     def step(self, actions: Sequence[Mapping[Agent, Any]]) -> tuple[Rows, Rows]:
         batch = self._joined([chosen[AGENT] if chosen else self._actuator.idle() for chosen in actions])
         seen, masks, rewards, terminated, truncated, final = self._step(batch)
-        # What a copy returns that only began anew is the first of an episode, and no outcome of anything.
+        # What a copy returns that only started again is the first of an episode, and no outcome of anything.
         lives = ~self._begins_anew
         rewards = np.where(lives, rewards, 0)
         terminated, truncated = terminated & lives, truncated & lives & ~terminated

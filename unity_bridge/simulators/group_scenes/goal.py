@@ -120,7 +120,7 @@ class Goal(ArrayScene):
         }
 
     def _shoot(self, which: Bools) -> None:
-        """A new shot, and everybody anew in the middle."""
+        """A new shot, and everybody again in the middle."""
         count = int(np.count_nonzero(which))
         starts, ends = self._rng.uniform(-0.9, 0.9, (2, count))
         self._balls[which, 0] = 1.0

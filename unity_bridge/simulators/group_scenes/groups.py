@@ -75,7 +75,7 @@ class Groups:
     def step_batch(
         self, before: StepResults, after: StepResults, *, terminated: Bools, truncated: Bools, waiting: Bools
     ) -> StepBatch:
-        """The rows of one message: terminal ones from before copies began anew, then deciding ones from after it.
+        """The rows of one message: terminal ones from before copies started again, then deciding ones from after it.
 
         Args:
             before: observations at the end of the step, and its rewards.

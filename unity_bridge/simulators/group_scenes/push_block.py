@@ -129,7 +129,7 @@ class PushBlock(ArrayScene):
         return actions
 
     def _go_on(self, over: Bools, died: Bools) -> bool:
-        """Begins anew where it is over, and brings back the dead elsewhere. Returns whether any agent began."""
+        """Starts again where it is over, and brings back the dead elsewhere. Returns whether any agent began."""
         back = np.zeros_like(died)
         if self._respawn is not None:
             self._dead_for += died | (self._dead_for > 0)

@@ -53,7 +53,7 @@ class Spread(ArrayScene):
     second to fifth push to the left, right, down, up. Own reward: half of minus the sum over landmarks of the
     distance to the nearest agent, minus a half for each other agent that it overlaps. The group gets nothing.
 
-    The expert (which deals out landmarks anew in every step, and steers) returns −7.6 for three agents and 25
+    The expert (which deals out landmarks again in every step, and steers) returns −7.6 for three agents and 25
     steps; standing still −24.0, moving at random −26.3. Below −8.5, the task is not solved.
 
     Statistics, at the end of episodes, means over the copies: ``Spread/D``, the sum over steps and landmarks of

@@ -48,7 +48,7 @@ class Switch(ArrayScene):
 
     Agents move one after another in the order of their ids; a move off the map, into a wall or onto another agent
     fails. An agent on its own home is done: its episode terminates, and it stays there, in the way of others.
-    The group plays on until all are home, or is cut off after ``steps`` (50) decisions. Then all begin anew.
+    The group plays on until all are home, or is cut off after ``steps`` (50) decisions. Then all start again.
 
     Observation: the agent's row/2 and column/6, rounded to two decimals; with ``clock`` also its decisions so
     far, by ``steps``; with ``full_view`` all agents' in the order of their ids. Action: one branch of 5: down,

@@ -45,7 +45,7 @@ class ArrayScene(ABC):
 
     @abstractmethod
     def _begin(self) -> Steps:
-        """Starts every agent's episode anew, and asks for the first actions."""
+        """Starts every agent's episode again, and asks for the first actions."""
 
     @abstractmethod
     def _draw(self, canvas: Canvas, copy: int, left: int, top: int) -> None:

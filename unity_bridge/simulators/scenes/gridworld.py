@@ -60,7 +60,7 @@ class GridWorld(SingleBehaviorScene):
     (2), a goal signal: which of the two shall be reached, plus or ex, one-hot. Action: one branch of 5:
     stay, up, down, left, right. Moves into the wall are masked. Reward: −0.01 for each decision, +1 on the
     right goal, −1 on the wrong one; reaching either ends the episode. After 100 decisions it is
-    interrupted. Where everything is, and what is asked for, is drawn anew for each episode, so the best
+    interrupted. Where everything is, and what is asked for, is drawn again for each episode, so the best
     return varies: 1 − 0.01 for each cell of the way, 0.9664 in the mean.
 
     Statistics: ``Goal/Right`` and ``Goal/Wrong``, how many were reached.

@@ -1,4 +1,4 @@
-"""The base of scenes with one behavior: all agents decide at each step, and begin anew when their episode ends."""
+"""The base of scenes with one behavior: all agents decide at each step, and start again when their episode ends."""
 
 from __future__ import annotations
 

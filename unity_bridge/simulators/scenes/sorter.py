@@ -44,7 +44,7 @@ class Sorter(SingleBehaviorScene):
     ``num_tiles`` is an environment parameter from 2 to 20, read at the start of each episode. The agent starts
     at place 0.
 
-    Observations: ``Tiles`` (20, 4), variable length, a row for each tile in an order drawn anew for each
+    Observations: ``Tiles`` (20, 4), variable length, a row for each tile in an order drawn again for each
     episode: its number / 20, the sine and cosine of the angle from the agent to it (clockwise), and whether
     it was touched; ``VectorSensor_size2``: the share of the tiles that were touched, and the share of the
     patience that is left. Action: one branch of 3: one place clockwise, one back, touch the tile that is

@@ -117,7 +117,7 @@ class BehavioralCloning:
     """Supervised learning of demonstrated actions, with its own Adam.
 
     A policy with memory learns from sequences. Each starts with the policy's memory at that step, which is computed
-    anew for every pass over the demonstrations. Recordings do not identify the agents of a group. So if agents have
+    again for every pass over the demonstrations. Recordings do not identify the agents of a group. So if agents have
     separate actors or ids, all of them learn from all demonstrations.
     """
 

@@ -63,10 +63,10 @@ def state_dict(sources: Sequence[RewardSource], cloning: BehavioralCloning | Non
 def load_state_dict(
     sources: Sequence[RewardSource], cloning: BehavioralCloning | None, state: Mapping[str, Any]
 ) -> None:
-    """Restores the state of equal reward signals. Cloning that is not in the state starts anew."""
+    """Restores the state of equal reward signals. Cloning that is not in the state starts from its initial state."""
     known = state["rewards"]
     for source in sources:
-        # A reward scale that is not in the state starts anew.
+        # A reward scale that is not in the state starts from its initial state.
         if source.learns or source.name in known:
             source.load_state_dict(known[source.name])
     if cloning is not None and state["cloning"] is not None:
@@ -74,7 +74,7 @@ def load_state_dict(
 
 
 def load_weights(sources: Sequence[RewardSource], state: Mapping[str, Any]) -> None:
-    """Loads the weights of reward models by name. A model that is not in the state starts anew."""
+    """Loads the weights of reward models by name. A model that is not in the state starts from its initial state."""
     known = state["rewards"]
     for source in sources:
         if source.name in known:

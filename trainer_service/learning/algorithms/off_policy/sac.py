@@ -294,7 +294,7 @@ class SAC(ReplayLearner[TransitionMinibatch]):
         self._kernel.load(state.get("gradients", ""))  # older checkpoints have no entry
 
     def load_weights(self, state: Mapping[str, Any]) -> None:
-        """Loads reward signals by name. A signal that is not in the state starts anew."""
+        """Loads reward signals by name. A signal that is not in the state starts from its initial state."""
         known = state["signals"]
         names = reward_models.names(self.rewards.sources)
         heads = [known.index(name) if name in known else None for name in names]

@@ -1,6 +1,6 @@
 """Multi-agent PPO, Yu et al. 2022 (arXiv:2103.01955): PPO with a critic of all agents' observations.
 
-Advantages are estimated once per update, as in the authors' code, or anew for every epoch. The critic's outputs are in
+Advantages are estimated once per update, as in the authors' code, or again for every epoch. The critic's outputs are in
 units of the running scale of returns. Unlike in the authors' code, nothing is stored for dead agents: an absent agent
 is in no loss, and the critic's inputs have zeros for it.
 """

@@ -58,7 +58,7 @@ class PPO(OnPolicyLearner):
 
         self._policy, parts = agent_parts(spec, settings, compute, make_policy)
         super().__init__(settings, compute, parts)
-        # Advantages are estimated anew in each epoch with the improved critic (Andrychowicz et al. 2021,
+        # Advantages are estimated again in each epoch with the improved critic (Andrychowicz et al. 2021,
         # arXiv:2006.05990, section 3.5). On 3dball that saves about a tenth of the steps to a mean return of 90. With
         # pictures it takes about a fifth of the update, and no runs have shown the benefit, so they are estimated once.
         self._estimates_once = any(sensor.is_picture for sensor in spec.observation_specs)
@@ -223,7 +223,7 @@ class PPO(OnPolicyLearner):
         self._kernel.load(state["gradients"])
 
     def load_weights(self, state: Mapping[str, Any]) -> None:
-        """Loads the weights. Value heads are matched by reward signal; missing signals start anew."""
+        """Loads the weights. Value heads are matched by reward signal; missing ones start from their initial state."""
         super().load_weights({**state, "network": {**state["network"], **self._value_heads(state)}})
 
     def _value_heads(self, state: Mapping[str, Any]) -> dict[str, Tensor]:

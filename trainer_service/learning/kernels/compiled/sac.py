@@ -63,7 +63,7 @@ class CompiledSAC:
 
         targets: the vector of the target critics; None for critics with batch normalization, which have none.
 
-        discounts, ends: of the signals, and 1 for those that are 0 after the end of an episode. [S]
+        discounts, ends: of the signals, and 1 for signals that are 0 after the end of an episode. [S]
         """
         self.name = f"by hand, in compiled code ({library.name})"
         self._step = library.sac_step

@@ -190,7 +190,7 @@ class OnPolicyLearner(Learner):
             self.buffer.add(from_tensors(state["collected"]))
 
     def load_weights(self, state: Mapping[str, Any]) -> None:
-        """Loads networks and normalizer. Reward models that are not in the state start anew.
+        """Loads networks and normalizer. Reward models that are not in the state start from their initial state.
 
         Raises KeyError or RuntimeError if they do not fit.
         """
