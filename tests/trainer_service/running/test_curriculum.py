@@ -291,7 +291,7 @@ def test_a_seed_beyond_32_bits_begins_again() -> None:
 
 def test_all_seeds_may_be_replaced() -> None:
     own = {**UNIFORM, "sampler_parameters": {**UNIFORM["sampler_parameters"], "seed": 5}}
-    again = Curriculum(parameters(a=own, b=UNIFORM), 500, anew=True).messages()
+    again = Curriculum(parameters(a=own, b=UNIFORM), 500, again=True).messages()
     assert again == [UniformSampler("a", 500, 1.0, 2.0), UniformSampler("b", 501, 1.0, 2.0)]
 
 
