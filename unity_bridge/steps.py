@@ -177,7 +177,7 @@ def first_allowed(batch: StepBatch, spec: ActionSpec) -> ActionBatch:
     waiting = batch.allowed_actions[batch.num_terminal :]
     actions = ActionBatch.zeros(len(waiting), spec)
     begin = 0
-    for branch, choices in enumerate(spec.discrete_branches):
+    for branch, choices in enumerate(spec.discrete_branches if waiting.shape[1] else ()):
         actions.discrete[:, branch] = waiting[:, begin : begin + choices].argmax(axis=1)
         begin += choices
     return actions

@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from unity_bridge.steps import as_floats, join_observations
+from unity_bridge.specs import ActionSpec
+from unity_bridge.steps import StepBatch, as_floats, first_allowed, join_observations
 
 BYTES = np.array([[0, 51], [255, 102]], np.uint8)
 FLOATS = np.array([[0.25, 0.75]], np.float32)
@@ -27,3 +28,17 @@ def test_bytes_joined_with_floats_become_what_they_stand_for() -> None:
     joined = join_observations([BYTES, FLOATS])
     assert joined.dtype == np.float32
     np.testing.assert_allclose(joined, [[0.0, 0.2], [1.0, 0.4], [0.25, 0.75]], rtol=1e-6)
+
+
+def test_without_masks_every_first_choice_is_allowed() -> None:
+    batch = StepBatch(
+        agent_ids=np.arange(2),
+        observations=(),
+        rewards=np.zeros(2, np.float32),
+        terminated=np.zeros(2, np.bool_),
+        truncated=np.zeros(2, np.bool_),
+        allowed_actions=np.ones((2, 0), np.bool_),
+        group_ids=np.zeros(2, np.int64),
+        group_rewards=np.zeros(2, np.float32),
+    )
+    assert first_allowed(batch, ActionSpec(1, (2, 3))).discrete.tolist() == [[0, 0], [0, 0]]

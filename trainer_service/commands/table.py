@@ -139,7 +139,7 @@ TABLE: Mapping[str, CommandEntry] = {
         'no_graphics',
         ParserArgument(('--json',), {'action': 'store_true', 'help': 'print one JSON object and nothing else'}, '', ''),
     )),
-    'watch': CommandEntry('Opens a page on this machine: the scene as it runs, returns, action probabilities and expected returns, with pause, single steps, speed and checkpoints. By keyboard or gamepad you take over an agent.', (
+    'watch': CommandEntry("Opens a page on this machine: the scene as it runs, returns, action probabilities and the critic's values, with pause, single steps, speed and checkpoints. By keyboard, gamepad or touch you take over an agent.", (
         ParserArgument(('target',), {'help': 'a run id, the folder of a run, or sim:NAME, gym:ID, pettingzoo:MODULE …', 'metavar': 'RUN|ENV'}, '', ''),
         ParserArgument(('--env',), {'help': "another environment than the run's own", 'metavar': 'ENV', 'dest': 'env'}, '', ''),
         ParserArgument(('--random',), {'help': 'random actions in ENV (the default there)', 'action': 'store_true', 'dest': 'random'}, '', ''),

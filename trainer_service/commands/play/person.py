@@ -87,7 +87,7 @@ def _stage(playing: Playing) -> Iterator[tuple[Stage, ShownScene, Scene, PersonA
         if scene is None:
             raise UserError(f"'{env}' is a program of its own: a person plays in bundled environments only")
         stage = Stage(person_plays=True)
-        stage.about = about(scene, has_run=False)
+        stage.about = about(scene, env, has_run=False)
         shown = ShownScene(scene, stage, playing.seed)
         yield stage, shown, scene, PersonActors(IdleActors(), stage.person, shown, takes_side=True)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -15,6 +16,7 @@ from trainer_service.commands.common import flags
 from trainer_service.commands.common.command import Flag
 from trainer_service.commands.common.jobs import Job, JobPool
 from trainer_service.commands.common.output import note, say
+from trainer_service.commands.watch.sources import RunSource
 from trainer_service.commands.watch.watch import watch as show_page
 from trainer_service.config.players import EXPERT, RANDOM
 from trainer_service.errors import UserError
@@ -29,6 +31,8 @@ _DEMO_ID = "demo"
 _DEMO_STEPS = 150_000
 _GRACE_S = 30
 """Seconds in which the process of a page can end."""
+_TELL_S = 5.0
+"""Seconds between two lines on the progress of the demo."""
 _PATIENCE_S = 120.0
 """Seconds that a page waits for the folder of the run that it follows."""
 
@@ -49,8 +53,8 @@ def watch(
     results_dir: flags.ResultsDir = flags.RESULTS,
     env_args: flags.EnvArgs = None,
 ) -> None:  # fmt: skip
-    """Opens a page on this machine: the scene as it runs, returns, action probabilities and expected returns, with
-    pause, single steps, speed and checkpoints. By keyboard or gamepad you take over an agent.
+    """Opens a page on this machine: the scene as it runs, returns, action probabilities and the critic's values, with
+    pause, single steps, speed and checkpoints. By keyboard, gamepad or touch you take over an agent.
     """
     run, policy = None, RANDOM
     if random or expert:
@@ -90,8 +94,31 @@ def demo(
     with JobPool(1) as pool:
         pool.start(Job(_DEMO_ID, command, log))
         begun = _begun(results_dir, _DEMO_ID, began, lambda: not pool.wait(0.0), f"see {log}")
-        show_page(begun, follow=True, port=port, browser=browser, say=say)
-    say(f"The run is in {folder}. Its score: mlagents-style evaluate {_DEMO_ID} --results-dir {results_dir}")
+        run, closed = RunSource(begun, deterministic=True, seed=0), threading.Event()
+        telling = threading.Thread(target=_tell_progress, args=(run, pool, closed), daemon=True)
+        telling.start()
+        try:
+            show_page(begun, follow=True, port=port, browser=browser, say=say)
+        finally:
+            closed.set()
+            telling.join()
+    run.curve()
+    say(f"The run is in {folder}: {run.progress() or 'it ended before its first summary'}.")
+    say(f"Its score: mlagents-style evaluate {_DEMO_ID} --results-dir {results_dir}")
+
+
+def _tell_progress(run: RunSource, pool: JobPool, closed: threading.Event) -> None:
+    """Says how far a run is, the only job of a pool, until it or the page ends; and how it ended."""
+    told = ""
+    while not closed.wait(_TELL_S):
+        ends = pool.wait(0.0)
+        run.curve()
+        if (progress := run.progress()) != told:
+            say(progress)
+            told = progress
+        if ends:
+            say(ends[0].message or "Training has ended. The page shows its last policy until Ctrl-C.")
+            return
 
 
 @contextmanager

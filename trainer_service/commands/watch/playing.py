@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
-from trainer_service.commands.watch.keys import KeyMap
 from trainer_service.commands.watch.shown_scene import PersonActors, ShownScene
 from trainer_service.commands.watch.sources import Acting, RunSource
 from trainer_service.commands.watch.stage import About, Stage
@@ -14,6 +13,7 @@ from trainer_service.running.evaluation.evaluate import PolicyActors
 from trainer_service.running.policy import Policy
 from unity_bridge.server.bridge import Tick
 from unity_bridge.simulators.scene import Scene
+from unity_bridge.simulators.scenes.array_scene import ArrayScene
 from unity_bridge.specs import BehaviorSpec
 
 
@@ -76,13 +76,15 @@ class EndlessPlay:
                 self._use(acting)
         except UserError as error:
             self._stage.show({"note": str(error)})
-        self._stage.show({"curve": self._run.curve()})
+        self._stage.show({"curve": self._run.curve(), "progress": self._run.progress()})
 
 
-def about(scene: Scene | None, *, has_run: bool) -> About:
+def about(scene: Scene | None, env: str | None, *, has_run: bool) -> About:
     """The properties of a scene for the page; None for a program that shows itself."""
     if scene is None:
-        return About(has_scene=False, has_run=has_run)
-    spec = next(iter(scene.behaviors.values())).action_spec
-    keys: Sequence[tuple[str, str]] = [(each.key, each.text) for each in KeyMap(spec).bindings]
-    return About(tuple(keys), tuple(spec.discrete_branches), True, has_run)
+        return About(env or "", has_scene=False, has_run=has_run)
+    actions = {name: spec.action_spec for name, spec in scene.behaviors.items()}
+    inner = getattr(getattr(getattr(scene, "environment", None), "env", None), "unwrapped", None)
+    meanings: list[str] = getattr(inner, "get_action_meanings", list)()
+    marks = isinstance(scene, ArrayScene) and (scene.has_groups or scene.copies > 1)
+    return About(env or "", actions, meanings, marks, has_run=has_run)

@@ -27,7 +27,7 @@ from unity_bridge.transport.ports import is_local_name
 HOST = "127.0.0.1"
 _LONGEST_COMMAND = 10_000
 """Bytes of the longest command of the page that is read."""
-_FILES = {"page.js": "text/javascript", "page.css": "text/css"}
+_FILES = {"page.js": "text/javascript", "page.css": "text/css", "words.json": "application/json"}
 _POLL_S = 0.02
 _HEADERS = {
     "Cache-Control": "no-store",
@@ -38,7 +38,10 @@ _HEADERS = {
 
 
 class Access:
-    """Access to the page, for the first browser with the token. A cookie identifies that browser."""
+    """Access to the page, for the first browser with the token. A cookie identifies that browser.
+
+    The token is used up when the cookie comes back: what only looks at the address, such as a preview, keeps none.
+    """
 
     def __init__(self) -> None:
         self.token = secrets.token_urlsafe(24)
@@ -48,15 +51,15 @@ class Access:
         self._session = secrets.token_urlsafe(24)
 
     def session_for(self, token: str) -> str | None:
-        """The session for a token; None if it is wrong, or was used before."""
-        if self._unused and hmac.compare_digest(token.encode(), self.token.encode()):
-            self._unused = False
-            return self._session
-        return None
+        """The session for a token; None if it is wrong or used up."""
+        is_right = hmac.compare_digest(token.encode(), self.token.encode())
+        return self._session if self._unused and is_right else None
 
     def admits(self, session: str) -> bool:
-        """Whether a cookie is that of the session."""
-        return hmac.compare_digest(session.encode(), self._session.encode())
+        """Whether a cookie is that of the session, which uses up the token."""
+        is_right = hmac.compare_digest(session.encode(), self._session.encode())
+        self._unused = self._unused and not is_right
+        return is_right
 
 
 def serve(

@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from trainer_service.commands.watch.keys import KeyMap
 from trainer_service.commands.watch.stage import Person, Stage
 from trainer_service.running.evaluation.evaluate import PolicyActors
 from unity_bridge.server.bridge import Departure, Tick
 from unity_bridge.simulators.scene import Scene
+from unity_bridge.simulators.scenes.array_scene import ArrayScene
 from unity_bridge.specs import ActionSpec, MemberSpec
 from unity_bridge.steps import ActionBatch, StepBatch, first_allowed
 
@@ -25,13 +25,16 @@ Insight = Callable[[str, StepBatch, int], Mapping[str, Any]]
 RETURNS_KEPT = 100
 """Episodes whose returns the page shows."""
 
+PERSON = "person"
+
 
 @dataclass(slots=True)
 class _Episode:
     number: int = 1
     length: int = 0
     total: float = 0.0
-    returns: deque[float] = field(default_factory=lambda: deque(maxlen=RETURNS_KEPT))
+    players: set[str] = field(default_factory=set)
+    """Names of the policies that acted in it, or ``PERSON``."""
 
 
 class ShownScene:
@@ -59,10 +62,13 @@ class ShownScene:
         self._stage = stage
         self._insight = insight
         self.behavior_id = next(iter(scene.behaviors))
+        stage.show({"behavior": self.behavior_id})
         self._new_specs = dict(scene.behaviors)
         self._steps = scene.reset(seed)
         self._agent: int | None = None
         self._episode = _Episode()
+        self._returns: deque[tuple[float, set[str]]] = deque(maxlen=RETURNS_KEPT)
+        """Of the ended episodes, each with its players."""
         self._total = 0
 
     @property
@@ -79,32 +85,36 @@ class ShownScene:
 
     def reply(self, simulator: int, actions: Mapping[str, ActionBatch]) -> None:
         """Lets the agents act, and shows the result."""
-        figures = dict(self._figures(actions))
+        figures = dict(self._figures(actions)) if self._stage.draws else {}
         self._steps = self._scene.step(actions)
         self._total += 1
         self._count()
         episode = self._episode
         figures |= {
             "step": self._total, "episode": episode.number, "length": episode.length,
-            "return": round(episode.total, 4), "returns": [round(each, 4) for each in episode.returns],
+            "return": round(episode.total, 4), "returns": [round(each, 4) for each, _ in self._returns],
+            "players": [*map(self._player, self._returns)],
         }  # fmt: skip
         self._stage.show_step(figures, self.picture)
 
     def reset(self, simulator: int) -> None:
         """Lets all agents begin new episodes."""
         self._steps = self._scene.reset()
-        self._agent, self._episode = None, _Episode(self._episode.number + 1, returns=self._episode.returns)
+        self._agent, self._episode = None, _Episode(self._episode.number + 1)
 
     def watch(self, behavior_id: str) -> None:
         """Watches an agent of another behavior id from now on."""
         if behavior_id != self.behavior_id:
             self.behavior_id, self._agent = behavior_id, None
-            self._episode = _Episode(self._episode.number, returns=self._episode.returns)
+            self._episode = _Episode(self._episode.number)
+            self._stage.show({"behavior": behavior_id})
 
     def picture(self) -> bytes:
         """The scene as it stands, as a JPEG."""
+        if isinstance(self._scene, ArrayScene):
+            self._scene.marked = self._agent
         stream = io.BytesIO()
-        Image.fromarray(self._scene.render()).save(stream, "JPEG", quality=85)
+        Image.fromarray(self._scene.render()).save(stream, "JPEG", quality=90, subsampling=0)
         return stream.getvalue()
 
     def watched_row(self, batch: StepBatch) -> int | None:
@@ -127,6 +137,15 @@ class ShownScene:
             "discrete": action.discrete[0].tolist(),
         }
 
+    @property
+    def _policy(self) -> str:
+        return str(self._stage.frame.get("policy"))
+
+    def _player(self, ended: tuple[float, set[str]]) -> str:
+        """The player of an ended episode: a person, the shown policy, or others, among them both in turn."""
+        _, players = ended
+        return PERSON if players == {PERSON} else "policy" if players == {self._policy} else "others"
+
     def _count(self) -> None:
         """Adds rewards and ends of the watched agent."""
         batch = self._steps.get(self.behavior_id)
@@ -138,9 +157,10 @@ class ShownScene:
         first, episode = int(rows[0]), self._episode  # of its episode's end and the next one's begin, the end
         episode.total += float(batch.rewards[first] + batch.group_rewards[first])
         episode.length += 1
+        episode.players.add(PERSON if self._stage.person.has_control else self._policy)
         if first < batch.num_terminal:
-            episode.returns.append(episode.total)
-            self._episode = _Episode(episode.number + 1, returns=episode.returns)
+            self._returns.append((episode.total, episode.players))
+            self._episode = _Episode(episode.number + 1)
             if len(rows) == 1:
                 self._agent = None  # another agent takes its place
 
@@ -162,12 +182,12 @@ class PersonActors(PolicyActors):
         self._person = person
         self._shown = shown
         self._takes_side = takes_side
-        self._keys: dict[str, KeyMap] = {}
+        self._specs: dict[str, ActionSpec] = {}
 
     def declare(self, tick: Tick) -> None:
         """Takes in the behaviors that a tick declares."""
         self._inner.declare(tick)
-        self._keys |= {behavior_id: KeyMap(spec.action_spec) for behavior_id, spec in tick.new_specs.items()}
+        self._specs |= {behavior_id: spec.action_spec for behavior_id, spec in tick.new_specs.items()}
         if self._takes_side and tick.new_specs:
             self._shown.watch(next(iter(tick.new_specs)))
 
@@ -190,11 +210,19 @@ class PersonActors(PolicyActors):
         row = self._shown.watched_row(batch) if behavior_id == self._shown.behavior_id else None
         if row is None or not self._person.has_control:
             return actions
-        pressed, axes = self._person.pressed, self._person.axes
-        given = self._keys[behavior_id].action(pressed, axes, batch.allowed_actions[row])
+        spec, place, end = self._specs[behavior_id], row - batch.num_terminal, 0
+        idle = first_allowed(batch, spec)
         continuous, discrete = actions.continuous.copy(), actions.discrete.copy()
-        continuous[row - batch.num_terminal] = given.continuous[0]
-        discrete[row - batch.num_terminal] = given.discrete[0]
+        continuous[place], discrete[place] = idle.continuous[place], idle.discrete[place]
+        given = self._person.continuous[: spec.continuous_size]
+        continuous[place, : len(given)] = given
+        for branch, (choices, chosen) in enumerate(
+            zip(spec.discrete_branches, self._person.discrete, strict=False)
+        ):
+            begin, end = end, end + choices
+            mask = batch.allowed_actions[row, begin:end]
+            if 0 <= chosen < choices and (not len(mask) or mask[chosen]):
+                discrete[place, branch] = chosen
         return ActionBatch(continuous, discrete)
 
     def drop(self, simulator: int) -> None:

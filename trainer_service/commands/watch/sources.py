@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
@@ -9,22 +10,26 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from trainer_service.config import PlayerName
+from trainer_service.config import PlayerName, load_run_options
 from trainer_service.errors import UserError
 from trainer_service.running.collection.router import parse_behavior_id
 from trainer_service.running.evaluation.evaluate import PolicyActors
 from trainer_service.running.evaluation.players import ExpertActors, RandomActors
 from trainer_service.running.evaluation.simulator import EvaluationSimulator
 from trainer_service.running.metrics import read_rows
+from trainer_service.running.metrics.summary import format_duration
 from trainer_service.running.policy import Policy, by_behavior, chosen_checkpoints
 from trainer_service.running.runs.files import SaveError
 from trainer_service.running.runs.layout import RunLayout
+from trainer_service.running.runs.status import saved_status
 from unity_bridge.process_guard import HostedExit, ProcessGuard
 from unity_bridge.side_channels import pack_records
 from unity_bridge.simulators import command as simulator
 from unity_bridge.simulators.registry import open_scene
 from unity_bridge.simulators.scene import Demonstrator, Scene, SceneError
 
+_SILENCE_S = 600.0
+"""Seconds without a summary after which a run may have been killed."""
 POINTS_OF_CURVE = 400
 """Summaries that the page draws at most."""
 
@@ -57,8 +62,8 @@ class RunSource:
         self._seed = seed
         self._seen: Mapping[str, float] = {}
         self._read = 0
-        """Bytes of the metrics that the curve is of: the page asks every second, and most often nothing is new."""
-        self._curve: list[dict[str, Any]] = []
+        """Bytes of the metrics that the rows are of: the page asks every second, and most often nothing is new."""
+        self._rows: list[dict[str, Any]] = []
 
     def load(self, which: str) -> Acting:
         """The policies of a checkpoint: ``last``, ``best`` or its step. Raises UserError where there is none."""
@@ -85,22 +90,49 @@ class RunSource:
 
     def curve(self) -> list[dict[str, Any]]:
         """Step and mean return of each summary, every behavior's, evenly thinned."""
-        metrics, points = RunLayout(self.folder).metrics, []
+        metrics = RunLayout(self.folder).metrics
         try:
             size = metrics.stat().st_size
-            if size == self._read:
-                return self._curve
-            rows = read_rows(metrics)
+            rows = self._rows if size == self._read else read_rows(metrics)
         except (OSError, SaveError):
             return []
-        for found in rows:
-            mean = found.get("mean_group_return")
-            mean = found.get("mean_return") if mean is None else mean
-            if mean is not None:
-                points.append({"behavior": found["behavior"], "step": found["step"], "return": mean})
+        self._read, self._rows = size, rows
+        points = [
+            {"behavior": row["behavior"], "step": row["step"], "return": mean}
+            for row in rows
+            if (mean := _mean_return(row)) is not None
+        ]
         stride = -(-len(points) // POINTS_OF_CURVE) or 1
-        self._read, self._curve = size, points[::stride]
-        return self._curve
+        return points[::stride]
+
+    def progress(self) -> str:
+        """How far the run was at the last call of ``curve``, in words; empty where that is not known."""
+        layout = RunLayout(self.folder)
+        try:
+            options = load_run_options(layout.configuration, {}).options
+            row = self._rows[-1]
+            most = options.behavior_settings(row["behavior"]).max_steps
+            saved = saved_status(layout.status).behavior(row["behavior"]).final_checkpoint
+            age_s = time.time() - layout.metrics.stat().st_mtime
+            ended = layout.timers.exists() and time.time() - layout.timers.stat().st_mtime <= age_s
+        except (UserError, OSError, IndexError):
+            return ""
+        step = max(row["step"], min(saved.steps, most) if ended and saved else 0)
+        parts = [f"{step:,} of {most:,} steps"]
+        if ended:
+            parts.append("ended")
+        elif row["step"] < most and row.get("steps_per_s") and age_s < _SILENCE_S:
+            parts.append(f"{format_duration((most - row['step']) / row['steps_per_s'])} left")
+        own = [_mean_return(each) for each in self._rows if each["behavior"] == row["behavior"]]
+        if returns := [each for each in own if each is not None]:
+            parts += [f"mean return {returns[-1]:.4g}", f"best {max(returns):.4g}"]
+        return " · ".join(parts)
+
+
+def _mean_return(row: Mapping[str, Any]) -> float | None:
+    """The mean return of a summary: of groups where there are any."""
+    mean = row.get("mean_group_return")
+    return row.get("mean_return") if mean is None else mean
 
 
 def player_source(name: PlayerName, scene: Scene | None, seed: int) -> Acting:

@@ -6,17 +6,19 @@ import base64
 import logging
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from trainer_service.errors import UserError
 from unity_bridge.errors import BridgeError
+from unity_bridge.specs import ActionSpec
 
 SPEEDS = (0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 16.0)
 """How many times the scene's own speed the page offers."""
 
 _PICTURES_PER_S = 30.0
+"""At most; drawing takes no more than half of the time."""
 _LOOK_S = 1.0
 """Seconds between looks at a run that is followed."""
 
@@ -29,29 +31,35 @@ class StageClosed(Exception):
 
 @dataclass(slots=True)
 class Person:
-    """The input of the person at the page."""
+    """The action of the person at the page."""
 
     has_control: bool = False
-    pressed: Collection[str] = ()
-    axes: Sequence[float] = ()
+    continuous: Sequence[float] = ()
+    discrete: Sequence[int] = ()
 
-    def press(self, pressed: object, axes: object) -> None:
-        """Takes the keys that are down and a gamepad's axes. Raises ValueError for anything else."""
-        if not isinstance(pressed, list) or not isinstance(axes, list):
-            raise ValueError("pressed and axes: expected lists")
-        self.pressed = {str(key) for key in pressed[:32]}
-        self.axes = [max(-1.0, min(1.0, float(value))) for value in axes[:8]]
+    def act(self, continuous: object, discrete: object) -> None:
+        """Takes an action, as the page makes it of keys and sticks. Raises ValueError for anything else."""
+        if not isinstance(continuous, list) or not isinstance(discrete, list):
+            raise ValueError("continuous and discrete: expected lists")
+        self.continuous = [max(-1.0, min(1.0, float(value))) for value in continuous]
+        self.discrete = [int(choice) for choice in discrete]
 
 
 @dataclass(frozen=True, slots=True)
 class About:
     """Fixed properties of the watched environment and policy."""
 
-    keys: tuple[tuple[str, str], ...] = ()
-    """Each key's name in the browser, and a line on it."""
+    environment: str = ""
+    """As users name it; empty for a program that is not known."""
 
-    branches: tuple[int, ...] = ()
-    """Choices of each discrete branch of the watched agent."""
+    actions: Mapping[str, ActionSpec] = field(default_factory=dict)
+    """By behavior id."""
+
+    meanings: Sequence[str] = ()
+    """The environment's own words for its choices, as Atari's games have them."""
+
+    marks: bool = False
+    """Whether the picture marks the watched agent among others."""
 
     has_scene: bool = True
     """Whether there is a picture; a Unity build shows itself."""
@@ -77,7 +85,7 @@ class Stage:
         self._steps_due = 0
         self._speed = 1.0
         self._due = time.monotonic()
-        self._drawn = 0.0
+        self._next_picture = 0.0
         self._wanted: str | None = None
         self._frame: dict[str, Any] = {"number": 0}
         self._look: Callable[[], None] = lambda: None
@@ -144,12 +152,18 @@ class Stage:
                 self._due = max(self._due + pause_s, time.monotonic() - pause_s)
                 return
 
+    @property
+    def draws(self) -> bool:
+        """Whether a step is shown now: not where steps follow each other faster than pictures would."""
+        return self._paused or time.monotonic() >= self._next_picture
+
     def show_step(self, figures: Mapping[str, Any], picture: Callable[[], bytes]) -> None:
-        """Shows a step, unless steps follow each other faster than pictures would."""
-        now = time.monotonic()
-        if self._paused or now - self._drawn >= 1 / _PICTURES_PER_S:
-            self._drawn = now
+        """Shows a step, if steps are shown now."""
+        if self.draws:
+            began = time.monotonic()
             self.show({**figures, "picture": base64.b64encode(picture()).decode()})
+            took = time.monotonic() - began
+            self._next_picture = time.monotonic() + max(1 / _PICTURES_PER_S - took, took)
 
     def show(self, figures: Mapping[str, Any]) -> None:
         """Replaces some of the figures."""
@@ -185,7 +199,7 @@ class Stage:
             elif do == "control" and self.about.has_scene:
                 self.person.has_control = bool(value)
             elif do == "input" and self.about.has_scene:
-                self.person.press(given.get("pressed", []), given.get("axes", []))
+                self.person.act(given.get("continuous"), given.get("discrete"))
             else:
                 raise ValueError(f"no such command: {str(dict(given))[:200]}")
             self._changed.notify_all()

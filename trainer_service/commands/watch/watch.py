@@ -72,7 +72,7 @@ def watch(
         if source is None and scene is None:
             raise UserError(f"'{env_path}' is a program that shows itself: expected a bundled environment")
         stage = Stage(follows=follow and source is not None)
-        stage.about = about(scene, has_run=source is not None)
+        stage.about = about(scene, env_path, has_run=source is not None)
         if source is None or follow:
             acting = player_source(parse_player(policy if source is None else RANDOM), scene, seed)
         else:

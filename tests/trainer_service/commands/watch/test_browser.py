@@ -120,7 +120,7 @@ def taken(browser: Any) -> list[str]:
 
 
 ACTIONS = """
-const shown = (row) => row.className.includes("taken") || row.textContent.startsWith("a");
+const shown = (row) => row.className.includes("taken") || row.className.includes("number");
 const said = (row) => row.firstChild.textContent + "=" + row.lastChild.textContent;
 return [...document.querySelectorAll("#actions .row")].filter(shown).map(said).join("|");
 """
@@ -133,23 +133,23 @@ def test_the_agent_follows_the_sticks_and_the_cross_of_a_gamepad(browser: Any, t
     ) as page:
         wait_for(lambda: text(browser, "control") == "Take control" and len(taken(browser)) == 2)
         browser.find_element("id", "control").click()
-        wait_for(lambda: taken(browser) == ["a0=0.00", "a1=0.00"])
+        wait_for(lambda: taken(browser) == ["tilt right=0.00", "tilt near=0.00"])
         browser.execute_script("pad.axes = [0.5, -0.75, 0, 0]")  # up is negative on a stick
-        wait_for(lambda: taken(browser) == ["a0=0.50", "a1=0.75"])
+        wait_for(lambda: taken(browser) == ["tilt right=0.50", "tilt near=0.75"])
         browser.execute_script("pad.axes = [0.1, 0.1, 0, 0]")  # a stick at rest is seldom at 0
-        wait_for(lambda: taken(browser) == ["a0=0.00", "a1=0.00"])
+        wait_for(lambda: taken(browser) == ["tilt right=0.00", "tilt near=0.00"])
         check_requests(browser, page)  # this empties the browser's logs for the next page
     with opened(
         browser, "watch", "sim:basic", "--random", "--env-args", "--agents", "1", cwd=tmp_path
     ) as page:
         wait_for(lambda: text(browser, "control") == "Take control")
         browser.find_element("id", "control").click()
-        wait_for(lambda: taken(browser) == ["0: 0=taken"])
-        for button, choice in ((15, 2), (14, 1)):
+        wait_for(lambda: taken(browser) == ["stay=taken"])
+        for button, choice in ((15, "right"), (14, "left")):
             browser.execute_script(f"pad.buttons[{button}].pressed = true")
-            wait_for(lambda choice=choice: taken(browser) == [f"0: {choice}=taken"])
+            wait_for(lambda choice=choice: taken(browser) == [f"{choice}=taken"])
             browser.execute_script(f"pad.buttons[{button}].pressed = false")
-            wait_for(lambda: taken(browser) == ["0: 0=taken"])
+            wait_for(lambda: taken(browser) == ["stay=taken"])
         check_requests(browser, page)
 
 
@@ -167,3 +167,93 @@ def test_the_page_of_a_run_that_learns_fits_every_screen(browser: Any, tmp_path:
         wait_for(lambda: int(browser.find_element("id", "curve").get_attribute("data-points") or 0) > 1)
         check_fit(browser)
         check_requests(browser, page)
+
+
+KEYS = """
+const [environment, continuous_size, discrete_branches, meanings] = arguments;
+about = { ...about, environment, meanings };
+const { keys, idle } = keysOf({ continuous_size, discrete_branches });
+const value = (each) => "branch" in each ? [each.branch, each.choice] : [each.index, each.value];
+return [Object.fromEntries([...keys].map(([key, each]) => [key, [each.word, ...value(each)]])), idle];
+"""
+
+
+def test_words_and_arrow_keys_fit_the_actions(browser: Any, tmp_path: Path) -> None:
+    def keys(environment: str, size: int, *branches: int, meanings: tuple[str, ...] = ()) -> Any:
+        return browser.execute_script(KEYS, environment, size, branches, meanings)
+
+    with opened(browser, "watch", "sim:basic", "--expert", cwd=tmp_path):
+        wait_for(lambda: bool(taken(browser)[0]))
+        pole = {"ArrowLeft": ["left", 0, 0], "ArrowRight": ["right", 0, 1]}
+        assert keys("gym:CartPole-v1", 0, 2) == [pole, [0]]
+        found, _ = keys("sim:3dball", 2)
+        assert (found["ArrowRight"], found["ArrowLeft"]) == (["tilt right", 0, -1], ["tilt left", 0, 1])
+        found, idle = keys("sim:switch2", 0, 5)
+        assert (found["ArrowUp"], idle) == (["up", 0, 2], [4]), "no key is to stay"
+        found, idle = keys("gym:Pong", 0, 3, meanings=("NOOP", "RIGHT", "FIRE"))
+        assert (found, idle) == ({"ArrowRight": ["right", 0, 1], "Space": ["fire", 0, 2]}, [0])
+        unknown = {"ArrowLeft": ["choice 0", 0, 0], "ArrowRight": ["choice 1", 0, 1]}
+        assert keys("python:Mine", 0, 2) == [unknown, [0]]
+        assert keys("gym:CartPole-v1", 1)[0]["ArrowRight"] == ["action 0 +", 0, 1], "another action space"
+        for size, branches in ((0, (3, 5, 2)), (2, (2, 4)), (9, (12,)), (0, (40,)), (4, ())):
+            found, _ = keys("python:Mine", size, *branches)
+            assert len({tuple(each) for each in found.values()}) == len(found) > 0
+        usual = keys("python:Mine", 0, 3, 5, 2)[0].values()
+        assert {(branch, choice) for _, branch, choice in usual} == {
+            (0, 1), (0, 2), (1, 1), (1, 2), (1, 3), (1, 4), (2, 1),
+        }  # fmt: skip
+
+
+ACTION = """
+const keys = keysOf({ continuous_size: 2, discrete_branches: [] });
+const action = (held, ...axes) => actionOf(keys, new Set(held), axes).continuous;
+return [action(["ArrowLeft"]), action(["ArrowLeft", "ArrowRight", "ArrowUp"]),
+        action(["ArrowRight", "ArrowUp"], 0.5, 0.1, 0.9)];
+"""
+
+
+def test_opposite_keys_cancel_and_a_stick_wins_over_keys(browser: Any, tmp_path: Path) -> None:
+    with opened(browser, "watch", "sim:basic", "--expert", cwd=tmp_path):
+        wait_for(lambda: bool(taken(browser)[0]))
+        assert browser.execute_script(ACTION) == [[-1, 0], [0, 1], [0.5, 1]]
+
+
+LAYOUT = """
+const boxes = [...document.querySelectorAll(".bar button, .bar select")].map((each) => each.getBoundingClientRect());
+return boxes.map((box) => [box.left, box.top, box.width]);
+"""
+
+
+def test_charts_and_buttons_keep_their_place(browser: Any, tmp_path: Path) -> None:
+    """Nothing is drawn without points, a paused page follows its window, and no button moves under the pointer."""
+    with opened(browser, "watch", "sim:basic", "--expert", cwd=tmp_path):
+        resize(browser, 1400, "light")
+        wait_for(lambda: bool(taken(browser)[0]))
+        for chart in ("values", "returns", "curve"):
+            points = int(browser.find_element("id", chart).get_attribute("data-points") or 0)
+            assert browser.find_element("id", chart).is_displayed() == bool(points)
+        assert not browser.find_element("id", "value").is_displayed()
+        wait_for(lambda: browser.find_element("id", "returns").is_displayed())
+        browser.find_element("id", "play").click()
+        wait_for(lambda: text(browser, "play") == "Play")
+        before = browser.execute_script(LAYOUT)
+        browser.find_element("id", "control").click()
+        wait_for(lambda: text(browser, "control") == "Give control back")
+        assert browser.execute_script(LAYOUT) == before
+        for width in (700, 1400):
+            resize(browser, width, "light")
+            wait_for(lambda: browser.execute_script("return returns.width == returns.clientWidth"))
+        assert browser.execute_script("return ticks(0, 100)") == [0, 50, 100]
+        assert browser.execute_script("return ticks(-0.3, 0.93)") == [-0.5, 0, 0.5, 1]
+
+
+def test_keys_on_the_screen_act_like_those_of_a_keyboard(browser: Any, tmp_path: Path) -> None:
+    with opened(browser, "watch", "sim:basic", "--expert", "--env-args", "--agents", "1", cwd=tmp_path):
+        wait_for(lambda: bool(taken(browser)[0]))
+        browser.find_element("id", "control").click()
+        wait_for(lambda: taken(browser) == ["stay=taken"])
+        event = "document.querySelector('#hints [data-code=ArrowLeft]').dispatchEvent(new PointerEvent('{}'))"
+        browser.execute_script(event.format("pointerdown"))
+        wait_for(lambda: taken(browser) == ["left=taken"])
+        browser.execute_script(event.format("pointerup"))
+        wait_for(lambda: taken(browser) == ["stay=taken"])

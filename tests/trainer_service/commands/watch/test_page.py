@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import stat
 from collections.abc import Iterator
 from pathlib import Path
@@ -51,6 +52,17 @@ def test_the_token_opens_the_page_once(opened: list[Page], tmp_path: Path) -> No
         assert page.ask("/", Host=name).status == 403
     assert page.ask("/", Host="localhost:1").status == 200
     assert page.ask("/control", "POST", '{"do": "pause"}', Sec_Fetch_Site="cross-site").status == 403
+    page.cookie = ""
+    assert page.ask(f"/?token={page.token}").status == 403
+
+
+def test_a_look_at_the_address_does_not_use_it_up(opened: list[Page], tmp_path: Path) -> None:
+    page = Page("watch", "sim:basic", "--expert", cwd=tmp_path)
+    opened.append(page)
+    assert page.ask(f"/?token={page.token}").status == 303, "a preview, which keeps no cookie"
+    page.enter()
+    assert page.ask("/").status == 200
+    assert page.ask(f"/?token={page.token}").status == 200, "the same browser again"
     page.cookie = ""
     assert page.ask(f"/?token={page.token}").status == 403
 
@@ -107,7 +119,9 @@ def test_sigterm_ends_a_page_like_ctrl_c(opened: list[Page], tmp_path: Path, env
     [
         ("[" * 9000, 400),
         ('{"do": ' * 1400, 400),
-        ('{"do": "input", "pressed": [], "axes": [1' + "0" * 400 + "]}", 400),
+        ('{"do": "input", "discrete": [], "continuous": [1' + "0" * 400 + "]}", 400),
+        ('{"do": "input", "discrete": [1e999], "continuous": []}', 400),
+        ('{"do": "input", "pressed": ["ArrowLeft"], "axes": []}', 400),
         ('{"do": "speed", "value": NaN}', 400),
         ('"\\ud800"', 400),
         ("\0", 400),
@@ -125,8 +139,8 @@ def test_the_page_shows_and_controls_a_scene(opened: list[Page], tmp_path: Path)
     opened.append(page)
     page.enter()
     about = json.loads(page.ask("/about").body)
-    assert about["branches"] == [3]
-    assert [key for key, _ in about["keys"]] == ["ArrowLeft", "ArrowRight"]
+    assert about["environment"] == "sim:basic"
+    assert about["actions"] == {"Basic?team=0": {"continuous_size": 0, "discrete_branches": [3]}}
     with page.frames() as frames:
         first = next(frame for frame in frames if frame.get("picture"))
         assert first["policy"] == "expert"
@@ -147,7 +161,7 @@ def test_a_demonstration_is_recorded_by_keys(opened: list[Page], tmp_path: Path)
     )
     opened.append(page)
     page.enter()
-    assert page.do(do="input", pressed=["ArrowRight"], axes=[]) == 204
+    assert page.do(do="input", continuous=[], discrete=[2]) == 204
     assert page.do(do="speed", value=16.0) == 204
     with page.frames() as frames:
         assert page.do(do="play") == 204
@@ -170,6 +184,9 @@ def test_the_demo_shows_policies_of_a_run_that_learns(opened: list[Page], tmp_pa
                 break
     assert frame["picture"]
     assert curve[0]["behavior"] == "3DBall"
+    assert " of 150,000 steps" in frame["progress"]
+    page.close()
+    assert re.search(r"The run is in results/demo: [\d,]+ of 150,000 steps · ended · mean return", page.rest)
 
 
 @pytest.mark.parametrize(

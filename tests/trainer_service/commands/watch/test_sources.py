@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from pathlib import Path
@@ -11,7 +12,7 @@ import gymnasium
 import numpy as np
 import pytest
 
-from trainer_service.commands.watch.sources import opened_scene
+from trainer_service.commands.watch.sources import RunSource, opened_scene
 from trainer_service.config import load_run_options
 from trainer_service.errors import UserError
 from trainer_service.running.evaluation.simulator import EvaluationSimulator
@@ -92,3 +93,49 @@ def test_one_that_ends_the_process_is_refused(workplace: Path) -> None:
     ):
         pass
     assert sys.stdout is before
+
+
+CONFIGURATION = "behaviors:\n  Walker:\n    trainer_type: ppo\n    max_steps: 200000\n"
+
+
+def run_of(folder: Path, rows: list[dict[str, Any]]) -> RunSource:
+    (folder / "configuration.yaml").write_text(CONFIGURATION, encoding="utf-8")
+    lines = [json.dumps({"behavior": "Walker", "wall_s": 1.0, **row}) + "\n" for row in rows]
+    (folder / "metrics.jsonl").write_text("".join(lines), encoding="utf-8")
+    return RunSource(folder, deterministic=True, seed=1)
+
+
+ROWS = [
+    {"step": 60_000, "mean_return": 100.0, "steps_per_s": 500.0},
+    {"step": 113_040, "mean_return": 87.25, "steps_per_s": 1000.0},
+]
+
+
+def test_the_progress_of_a_run_is_said_in_a_line(tmp_path: Path) -> None:
+    run = run_of(tmp_path, ROWS)
+    assert run.progress() == "", "nothing was read"
+    assert [point["return"] for point in run.curve()] == [100.0, 87.25]
+    assert run.progress() == "113,040 of 200,000 steps · 87 s left · mean return 87.25 · best 100"
+    (tmp_path / "run_logs").mkdir()
+    (tmp_path / "run_logs" / "timers.json").write_text("{}", encoding="utf-8")
+    assert run.progress() == "113,040 of 200,000 steps · ended · mean return 87.25 · best 100"
+
+
+def test_the_progress_of_a_run_without_episodes_has_no_return(tmp_path: Path) -> None:
+    run = run_of(tmp_path, [{"step": 1000, "mean_return": None, "steps_per_s": None}])
+    assert run.curve() == []
+    assert run.progress() == "1,000 of 200,000 steps"
+
+
+def test_no_time_is_left_of_a_run_that_was_killed(tmp_path: Path) -> None:
+    run = run_of(tmp_path, ROWS)
+    os.utime(tmp_path / "metrics.jsonl", (1.0, 1.0))
+    run.curve()
+    assert "left" not in run.progress()
+
+
+def test_a_damaged_run_has_no_progress(tmp_path: Path) -> None:
+    run = run_of(tmp_path, ROWS)
+    (tmp_path / "configuration.yaml").write_text("behaviors: 3", encoding="utf-8")
+    run.curve()
+    assert run.progress() == ""

@@ -22,10 +22,11 @@ from trainer_service.running.evaluation.players import Player
 from trainer_service.running.policy import random_policy
 from unity_bridge.simulators.registry import open_scene
 from unity_bridge.simulators.scene import Scene
+from unity_bridge.simulators.scenes.array_scene import ArrayScene
 
 
 def shown(scene: Scene, stage: Stage) -> ShownScene:
-    stage.about = about(scene, has_run=False)
+    stage.about = about(scene, "sim:basic", has_run=False)
     return ShownScene(scene, stage, seed=1)
 
 
@@ -77,10 +78,102 @@ def test_a_person_moves_the_watched_agent_only() -> None:
     actors = PersonActors(IdleActors(), stage.person, view)
     (tick,) = _step(view, stage)
     actors.declare(tick)
-    stage.command({"do": "input", "pressed": ["ArrowRight"], "axes": []})
+    stage.command({"do": "input", "continuous": [], "discrete": [2]})
     assert actors.act(tick)["Basic?team=0"].discrete.tolist() == [[2], [0]]
     stage.command({"do": "control", "value": False})
     assert actors.act(tick)["Basic?team=0"].discrete.tolist() == [[0], [0]]
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({"continuous": [0.5, -2.0, 9.0], "discrete": []}, [0.5, -1.0]),
+        ({"continuous": [0.5], "discrete": [7]}, [0.5, 0.0]),
+        ({"continuous": [], "discrete": []}, [0.0, 0.0]),
+    ],
+)
+def test_a_person_s_action_is_brought_into_range(given: dict[str, Any], expected: list[float]) -> None:
+    scene, stage = open_scene("sim:3dball", agents=1, rendered=True), Stage(person_plays=True)
+    view = shown(scene, stage)
+    actors = PersonActors(IdleActors(), stage.person, view)
+    (tick,) = _step(view, stage)
+    actors.declare(tick)
+    stage.command({"do": "input", **given})
+    assert actors.act(tick)["3DBall?team=0"].continuous.tolist() == [expected]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "expected"), [([1, 2], [0, 2]), ([2, 0], [2, 1]), ([-1, 3], [0, 1]), ([], [0, 1])]
+)
+def test_a_person_s_choice_that_is_masked_or_none_is_the_first_allowed(
+    wanted: list[int], expected: list[int]
+) -> None:
+    scene, stage = open_scene("sim:hybrid", agents=1, rendered=True), Stage(person_plays=True)
+    view = shown(scene, stage)
+    actors = PersonActors(IdleActors(), stage.person, view)
+    (tick,) = _step(view, stage)
+    actors.declare(tick)
+    ((behavior, batch),) = tick.steps.items()
+    batch.allowed_actions[0] = [True, False, True, False, True, True]
+    stage.command({"do": "input", "continuous": [], "discrete": wanted})
+    assert actors.act(tick)[behavior].discrete.tolist() == [expected]
+
+
+def play_episodes(view: ShownScene, scene: Any, stage: Stage, count: int) -> None:
+    ended = stage.frame.get("episode", 1) + count
+    while stage.frame.get("episode", 1) < ended:
+        _step(view, stage)
+        view.reply(0, scene.expert())
+
+
+def test_episodes_are_told_apart_by_their_players() -> None:
+    """Those of the shown policy alone are its own: not those of a person, of a policy before, or of two in turn."""
+    scene, stage = open_scene("sim:basic", agents=1, rendered=True), Stage()
+    stage.show({"policy": "first"})
+    view = shown(scene, stage)
+    play_episodes(view, scene, stage, 2)
+    assert stage.frame["players"] == ["policy", "policy"]
+    stage.show({"policy": "second"})
+    play_episodes(view, scene, stage, 1)
+    assert stage.frame["players"] == ["others", "others", "policy"]
+    stage.command({"do": "control", "value": True})
+    play_episodes(view, scene, stage, 1)
+    _step(view, stage)
+    view.reply(0, scene.expert())
+    stage.command({"do": "control", "value": False})
+    play_episodes(view, scene, stage, 1)
+    assert stage.frame["players"] == ["others", "others", "policy", "person", "others"]
+    assert len(stage.frame["returns"]) == 5
+
+
+def test_the_picture_marks_the_watched_agent() -> None:
+    scene, stage = open_scene("sim:switch2", options={"copies": 2}, rendered=True), Stage()
+    view = shown(scene, stage)
+    assert stage.about.marks
+    assert isinstance(scene, ArrayScene)
+    watched = set()
+    for _ in range(14):
+        _step(view, stage)
+        view.reply(0, scene.expert())  # type: ignore[attr-defined]
+        watched.add(scene.marked)
+    assert {0, 1} <= watched, "one agent is home before the other, which is watched then"
+
+
+class Fast(Stage):
+    """Steps that follow each other faster than pictures can be drawn."""
+
+    draws = False  # type: ignore[assignment]
+
+
+@pytest.mark.parametrize(("stage", "looks"), [(Stage(), 5), (Fast(), 0)])
+def test_figures_are_those_of_shown_steps_alone(stage: Stage, looks: int) -> None:
+    scene, looked = open_scene("sim:basic", agents=1, rendered=True), []
+    view = ShownScene(scene, stage, 1, insight=lambda behavior_id, batch, row: {"value": looked.append(row)})
+    for _ in range(5):
+        _step(view, stage)
+        view.reply(0, scene.expert())  # type: ignore[attr-defined]
+    assert len(looked) == looks
+    assert bool(stage.frame.get("picture")) == bool(looks)
 
 
 def _step(view: ShownScene, stage: Stage) -> Any:
