@@ -124,7 +124,11 @@ def test_scores_stand_in_the_results(page: Path) -> None:
     measured = [cells for link in linked for cells in rows(text_of(FOLDER / link))]
     assert measured
     for configuration, _, score in [*rows(text)][1:]:
-        name, file = re.fullmatch(r"\[`(\w+)`]\(\.\./\.\./(?:benchmarks/gym_scores/)?configs/(\w+)\.yaml\)", configuration).groups()  # type: ignore[union-attr]
+        link = re.fullmatch(
+            r"\[`(\w+)`]\(\.\./\.\./(?:benchmarks/gym_scores/)?configs/(\w+)\.yaml\)", configuration
+        )
+        assert link is not None, configuration
+        name, file = link.groups()
         assert name == file
         assert any(cells[0] == f"`{name}`" and score in cells for cells in measured), f"{name}: {score}"
 

@@ -35,19 +35,24 @@ def draw(comparison: Comparison, output: Path, *, title: str = "") -> None:
     """Writes the picture, a row for each behavior; its format follows the suffix of ``output``.
 
     A thick line is the interquartile mean of a group, a band its interval, a thin line one run. Over seconds a run that
-    has ended keeps its last value, which a note below says.
+    has ended keeps its last value, which a note below says. Size and fonts are matplotlib's own settings, where a
+    ``matplotlibrc`` sets them.
 
     Raises:
         UserError: see ``require_drawable``.
         SaveError: the file cannot be written.
     """
     require_drawable(output)
+    from matplotlib import rcParams, rcParamsDefault
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
     from matplotlib.ticker import EngFormatter
 
     rows = len(comparison.behaviors)
-    figure = Figure(figsize=(9.0, 3.3 * rows + 0.3 * bool(title)), layout="constrained")
+    size: Any = rcParams["figure.figsize"]
+    if size == rcParamsDefault["figure.figsize"]:
+        size = (9.0, 3.3 * rows + 0.3 * bool(title))
+    figure = Figure(figsize=size, layout="constrained")
     FigureCanvasAgg(figure)
     for row, (behavior, scores) in enumerate(comparison.behaviors.items()):
         by_step = figure.add_subplot(rows, 2, 2 * row + 1)

@@ -19,8 +19,8 @@ def insight_of(policy: Callable[[str], Policy | None]) -> Callable[[str, StepBat
     """Returns a function that gives the figures of an agent's decision.
 
     ``probabilities`` has a list for each branch, ``mean`` and ``deviation`` a number for each continuous action; all
-    are of drawn actions, so they work for every trainer type. ``value`` is the critic's discounted value, or that of the
-    best action for value learners; None where a policy has no such estimate.
+    are of drawn actions, so they work for every trainer type. ``value`` is the critic's discounted value, or the value
+    of the best action for value learners; None where a policy has no such estimate.
 
     Args:
         policy: returns the policy of a behavior id; None where nothing is known of its decisions.

@@ -143,6 +143,14 @@ def test_a_picture_says_that_ended_runs_keep_their_last_value(runs: Sequence[str
     assert note in picture.read_text()
 
 
+def test_a_picture_has_the_size_of_matplotlibs_own_settings(runs: list[str], tmp_path: Path) -> None:
+    matplotlib = pytest.importorskip("matplotlib")
+    picture = tmp_path / "paper.svg"
+    with matplotlib.rc_context({"figure.figsize": (3.0, 2.0)}):
+        assert main(["compare", *runs, "--plot", str(picture)]) == 0
+    assert 'width="216pt" height="144pt"' in picture.read_text(encoding="utf-8")  # 72 points an inch
+
+
 def test_pictures_that_cannot_be_drawn_are_refused_first(
     runs: Sequence[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
