@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -137,11 +138,6 @@ def test_signals_have_ml_agents_learning_rates() -> None:
     assert rates == {"curiosity": 3e-4, "gail": 3e-4, "rnd": 1e-4}
 
 
-def test_a_choice_that_is_no_text_gets_no_hint(refuse: Refuse) -> None:
-    (line,) = refuse("behaviors: {A: {network_settings: {goal_conditioning_type: 2001-01-01}}}")
-    assert line.endswith("expected 'hyper' or 'none', got '2001-01-01'")
-
-
 def test_an_empty_memory_is_a_memory_with_defaults(load: Load) -> None:
     settings = load("behaviors: {A: {network_settings: {memory: {}}}}").options.behaviors["A"]
     assert settings.network_settings.memory == MemorySettings(sequence_length=64, memory_size=128)
@@ -167,12 +163,6 @@ def test_even_checkpoints_divide_the_run(keep: int, interval: int) -> None:
     assert settings.checkpoint_interval == interval
 
 
-def test_even_checkpoints_need_a_number_of_checkpoints(refuse: Refuse) -> None:
-    assert refuse("behaviors: {A: {even_checkpoints: true, keep_checkpoints: 0}}") == [
-        "run.yaml:1: behaviors.A.checkpoint_interval: even_checkpoints needs keep_checkpoints of at least 1, got 0"
-    ]
-
-
 def test_a_memory_sequence_fits_into_a_batch(refuse: Refuse) -> None:
     assert refuse("""
         behaviors:
@@ -188,22 +178,170 @@ def test_a_memory_sequence_fits_into_a_batch(refuse: Refuse) -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("value", "message"),
-    [
-        ("2.5", "expected at most 2, got 2.5"),
-        ("-21", "expected at least -20, got -21"),
-        (".nan", "expected a finite number, got nan"),
-    ],
-)
-def test_the_first_deviation_is_neither_nothing_nor_everything(
-    refuse: Refuse, value: str, message: str
-) -> None:
-    (line,) = refuse(f"behaviors: {{A: {{hyperparameters: {{log_std_init: {value}}}}}}}")
-    assert line == f"run.yaml:1: behaviors.A.hyperparameters.log_std_init: {message}"
-
-
 REPLAYERS = [name for name, model in HYPERPARAMETERS.items() if issubclass(model, OffPolicyHyperparameters)]
+
+
+def of(trainer_type: str, **sections: str) -> str:
+    """A behavior of a trainer type, in one line of YAML."""
+    return (
+        f"{{trainer_type: {trainer_type}, {', '.join(f'{key}: {text}' for key, text in sections.items())}}}"
+    )
+
+
+REFUSED = [
+    (
+        of("ppo", network_settings="{goal_conditioning_type: 2001-01-01}"),
+        "network_settings.goal_conditioning_type: expected 'hyper' or 'none', got '2001-01-01'",
+    ),
+    (
+        "{even_checkpoints: true, keep_checkpoints: 0}",
+        "checkpoint_interval: even_checkpoints needs keep_checkpoints of at least 1, got 0",
+    ),
+    ("{hyperparameters: {log_std_init: 2.5}}", "hyperparameters.log_std_init: expected at most 2, got 2.5"),
+    (
+        "{hyperparameters: {log_std_init: -21}}",
+        "hyperparameters.log_std_init: expected at least -20, got -21",
+    ),
+    (
+        "{hyperparameters: {log_std_init: .nan}}",
+        "hyperparameters.log_std_init: expected a finite number, got nan",
+    ),
+    *(
+        (
+            of(name, reward_signals="{rnd: {gamma: 0.9}, extrinsic: {gamma: 0.9}, curiosity: {}}"),
+            "reward_signals.curiosity.gamma: expected 0.9 as of extrinsic, because "
+            f"{name} learns one value of all signals, got 0.99",
+        )
+        for name in REPLAYERS
+    ),
+    (
+        of("vdn", reward_signals="{rnd: {gamma: 0.5}, curiosity: {}}"),
+        "reward_signals.curiosity.gamma: expected 0.5 as of rnd, because vdn learns one value of all signals, got 0.99",
+    ),
+    (
+        of("random", reward_signals="{rnd: {strength: 1}}"),
+        "reward_signals: expected extrinsic alone, which is all that random learns from, got rnd",
+    ),
+    *(
+        (
+            of(name, network_settings="{layer_norm: true}"),
+            f"network_settings.layer_norm: expected false, as networks of {name} have no such form, got true",
+        )
+        for name in ("sac", "dqn_share", "dqn_consensus", "sic")
+    ),
+    *(
+        (
+            of(name, network_settings="{activation: tanh}"),
+            f"network_settings.activation: expected nothing, as networks of {name} have their own, got tanh",
+        )
+        for name in ("dqn_share", "dqn_consensus", "sic")
+    ),
+    (
+        "{network_settings: {activation: gelu}}",
+        "network_settings.activation: expected 'swish', 'relu' or 'tanh', got 'gelu'...",
+    ),
+    *(
+        (
+            f"{{{above}network_settings: {{layer_norm: true, activation: tanh}}{closed}}}",
+            f"{path}network_settings.layer_norm: expected false beside activation: tanh, as it has ReLU, got true",
+        )
+        for above, closed, path in (
+            ("", "", ""),
+            ("reward_signals: {gail: {demo_path: some.demo, ", "}}", "reward_signals.gail."),
+        )
+    ),
+    (
+        of("happo", hyperparameters="{advantage_estimates: every_epoch}"),
+        "hyperparameters.advantage_estimates: expected 'once', as each agent learns from what those before it have "
+        "become, got 'every_epoch'",
+    ),
+    *(
+        (
+            of(name, hyperparameters="{reward_mode: individual}"),
+            "hyperparameters.reward_mode: expected 'team_sum', got 'individual'",
+        )
+        for name in ("vdn", "qmix")
+    ),
+    (
+        of("coma", hyperparameters="{num_epoch: 3}"),
+        "hyperparameters.num_epoch: expected 1, because coma learns from a rollout once unless there is a ratio_clip, "
+        "got 3",
+    ),
+    (
+        of("sic", behavioral_cloning="{demo_path: a.demo}"),
+        "behavioral_cloning: expected nothing, as sic decides from what a whole group sees, which demonstrations do "
+        "not say, got a.demo",
+    ),
+    (of("MAPPO"), "... got 'MAPPO' (did you mean 'mappo'?)"),
+    (of("zzzz", hyperparameters="{batch_size: 0}"), "trainer_type: expected a trainer type..."),
+    (
+        of("sac", hyperparameters="{beta: 1}"),
+        "...'beta' is a key of ppo, mappo, happo, poca, coma, not of sac...",
+    ),
+    (of("poca", hyperparameters="{shared_critic: 1}"), "...'shared_critic' is a key of ppo, not of poca..."),
+    *(
+        (
+            of(name, reward_signals="{extrinsic: {normalize_rewards: true}}"),
+            f"reward_signals.extrinsic.normalize_rewards: expected false, as {name} learns from a replay buffer, which "
+            "outlives any scale of returns, got true",
+        )
+        for name in ("sac", "dqn", "qmix")
+    ),
+    (
+        of(
+            "sac",
+            hyperparameters="{batch_size: 64, buffer_size: 50}",
+            network_settings="{memory: {sequence_length: 64}}",
+        ),
+        "hyperparameters.buffer_size: expected at least the 64 steps of a sequence (memory.sequence_length), got 50",
+    ),
+    *(
+        (f"{{self_play: {{opponents: {written}}}}}", f"self_play.opponents{complaint}")
+        for written, complaint in (
+            ("[]", ": expected at least one player, got an empty list..."),
+            ("[random, random]", ": 'random' stands there twice..."),
+            ("random", ": expected a list of players, or a mapping from players to weights, got 'random'..."),
+            ("[7]", ": expected the name of a player, got 7..."),
+            (
+                "[a/..]",
+                ": player 'a/..': expected a run, RUN@STEP, RUN@best, FILE.safetensors, random or expert; a run id...",
+            ),
+            ("{random: 0}", ".random: ..."),
+        )
+    ),
+]
+"""Behaviors that nobody could learn by, and what is said of them: three dots stand for any words."""
+
+
+@pytest.mark.parametrize(("behavior", "complaint"), REFUSED)
+def test_a_behavior_that_cannot_be_is_refused_in_one_line(
+    refuse: Refuse, behavior: str, complaint: str
+) -> None:
+    (line,) = refuse(f"behaviors: {{A: {behavior}}}")
+    said = line.removeprefix("run.yaml:1: behaviors.A.")
+    assert said != line
+    pattern = ".*".join(re.escape(words) for words in complaint.split("..."))
+    assert re.fullmatch(pattern, said)
+
+
+ACCEPTED = [
+    of("coma", hyperparameters="{num_epoch: 3, ratio_clip: 0.2}"),
+    of(
+        "sac",
+        hyperparameters="{batch_size: 64, buffer_size: 64}",
+        network_settings="{memory: {sequence_length: 64}}",
+    ),
+    of("dqn", reward_signals="{rnd: {gamma: 0.5}, curiosity: {gamma: 0.5}}"),
+    *(
+        of(name, hyperparameters="{share: full, agent_ids: false}", behavioral_cloning="{demo_path: a.demo}")
+        for name in ("happo", "coma")
+    ),
+]
+
+
+@pytest.mark.parametrize("behavior", ACCEPTED)
+def test_a_behavior_at_the_edge_of_that_is_accepted(load: Load, behavior: str) -> None:
+    load(f"behaviors: {{A: {behavior}}}")
 
 
 def test_unsupported_sections_are_refused_with_their_line(refuse: Refuse) -> None:
@@ -227,79 +365,6 @@ def test_unsupported_sections_are_refused_with_their_line(refuse: Refuse) -> Non
     ]
 
 
-@pytest.mark.parametrize("trainer_type", REPLAYERS)
-def test_one_value_of_several_signals_has_one_gamma(refuse: Refuse, trainer_type: str) -> None:
-    assert refuse(f"""
-        behaviors:
-          A:
-            trainer_type: {trainer_type}
-            reward_signals:
-              rnd: {{gamma: 0.9}}
-              extrinsic: {{gamma: 0.9}}
-              curiosity: {{}}
-    """) == [
-        f"run.yaml:8: behaviors.A.reward_signals.curiosity.gamma: expected 0.9 as of extrinsic, because {trainer_type} "
-        "learns one value of all signals, got 0.99",
-    ]
-
-
-def test_without_the_tasks_rewards_the_first_signals_gamma_counts(refuse: Refuse) -> None:
-    signals = {"rnd": {"gamma": 0.5}, "curiosity": {"gamma": 0.5}}
-    assert TrainerSettings.model_validate({"trainer_type": "dqn", "reward_signals": signals}).reward_signals
-    assert refuse(
-        "behaviors: {A: {trainer_type: vdn, reward_signals: {rnd: {gamma: 0.5}, curiosity: {}}}}"
-    ) == [
-        "run.yaml:1: behaviors.A.reward_signals.curiosity.gamma: expected 0.5 as of rnd, because vdn learns one value "
-        "of all signals, got 0.99"
-    ]
-    (message,) = refuse("behaviors: {A: {trainer_type: random, reward_signals: {rnd: {strength: 1}}}}")
-    assert message.endswith("learns from, got rnd")
-
-
-@pytest.mark.parametrize("trainer_type", ["sac", "dqn_share", "dqn_consensus", "sic"])
-def test_layer_norm_is_refused_where_networks_lack_it(refuse: Refuse, trainer_type: str) -> None:
-    settings = f"{{trainer_type: {trainer_type}, network_settings: {{layer_norm: true}}}}"
-    assert refuse(f"behaviors: {{A: {settings}}}") == [
-        "run.yaml:1: behaviors.A.network_settings.layer_norm: expected false, as networks of "
-        f"{trainer_type} have no such form, got true"
-    ]
-
-
-@pytest.mark.parametrize("trainer_type", ["dqn_share", "dqn_consensus", "sic"])
-def test_an_activation_is_refused_where_networks_have_their_own(refuse: Refuse, trainer_type: str) -> None:
-    settings = f"{{trainer_type: {trainer_type}, network_settings: {{activation: tanh}}}}"
-    assert refuse(f"behaviors: {{A: {settings}}}") == [
-        f"run.yaml:1: behaviors.A.network_settings.activation: expected nothing, as networks of {trainer_type} have "
-        "their own, got tanh"
-    ]
-    (unknown,) = refuse("behaviors: {A: {network_settings: {activation: gelu}}}")
-    assert "expected 'swish', 'relu' or 'tanh', got 'gelu'" in unknown
-
-
-@pytest.mark.parametrize("above", ["", "reward_signals: {gail: {demo_path: some.demo, "])
-def test_layer_norm_is_refused_beside_an_activation(refuse: Refuse, above: str) -> None:
-    network = f"{above}network_settings: {{layer_norm: true, activation: tanh}}{'}}' * bool(above)}"
-    (message,) = refuse(f"behaviors: {{A: {{{network}}}}}")
-    expected = "network_settings.layer_norm: expected false beside activation: tanh, as it has ReLU, got true"
-    assert message.endswith(expected)
-
-
-def test_agents_that_learn_one_after_the_other_share_one_estimate(refuse: Refuse) -> None:
-    settings = "{trainer_type: happo, hyperparameters: {advantage_estimates: every_epoch}}"
-    assert refuse(f"behaviors: {{A: {settings}}}") == [
-        "run.yaml:1: behaviors.A.hyperparameters.advantage_estimates: expected 'once', as each agent learns from "
-        "what those before it have become, got 'every_epoch'"
-    ]
-
-
-@pytest.mark.parametrize("trainer_type", ["vdn", "qmix"])
-def test_value_decomposition_learns_from_the_sum_of_rewards(refuse: Refuse, trainer_type: str) -> None:
-    settings = f"{{trainer_type: {trainer_type}, hyperparameters: {{reward_mode: individual}}}}"
-    assert refuse(f"behaviors: {{A: {settings}}}") == [
-        "run.yaml:1: behaviors.A.hyperparameters.reward_mode: expected 'team_sum', got 'individual'"
-    ]
-
-
 @pytest.mark.parametrize("trainer_type", ["mappo", "idqn", "vdn"])
 def test_group_sum_and_team_sum_are_one_reward_mode(load: Load, trainer_type: str) -> None:
     modes = {
@@ -309,57 +374,6 @@ def test_group_sum_and_team_sum_are_one_reward_mode(load: Load, trainer_type: st
         for word in ("group_sum", "team_sum")
     }
     assert modes["group_sum"] == modes["team_sum"]
-
-
-def test_a_replay_buffer_holds_a_sequence_of_memory(refuse: Refuse, load: Load) -> None:
-    text = """
-        behaviors:
-          A:
-            trainer_type: sac
-            hyperparameters: {{batch_size: 64, buffer_size: {}}}
-            network_settings: {{memory: {{sequence_length: 64}}}}
-    """
-    assert refuse(text.format(50)) == [
-        "run.yaml:5: behaviors.A.hyperparameters.buffer_size: expected at least the 64 steps of a sequence "
-        "(memory.sequence_length), got 50"
-    ]
-    load(text.format(64))
-
-
-@pytest.mark.parametrize(
-    ("behavior", "line"),
-    [
-        (
-            "{trainer_type: coma, hyperparameters: {num_epoch: 3}}",
-            "hyperparameters.num_epoch: expected 1, because coma learns from a rollout once unless there is a "
-            "ratio_clip, got 3",
-        ),
-        (
-            "{trainer_type: sic, behavioral_cloning: {demo_path: a.demo}}",
-            "behavioral_cloning: expected nothing, as sic decides from what a whole group sees, which demonstrations "
-            "do not say, got a.demo",
-        ),
-        ("{trainer_type: MAPPO}", "got 'MAPPO' (did you mean 'mappo'?)"),
-    ],
-)
-def test_settings_that_no_group_could_learn_by_are_refused(refuse: Refuse, behavior: str, line: str) -> None:
-    (message,) = refuse(f"behaviors: {{A: {behavior}}}")
-    assert message.endswith(line)
-
-
-def test_settings_that_allow_learning_are_accepted(load: Load) -> None:
-    load("behaviors: {A: {trainer_type: coma, hyperparameters: {num_epoch: 3, ratio_clip: 0.2}}}")
-    alike = "hyperparameters: {share: full, agent_ids: false}, behavioral_cloning: {demo_path: a.demo}"
-    load(f"behaviors: {{A: {{trainer_type: happo, {alike}}}, B: {{trainer_type: coma, {alike}}}}}")
-
-
-def test_a_key_of_another_trainer_type_names_that_type(refuse: Refuse) -> None:
-    text = "behaviors: {{A: {{trainer_type: {}, hyperparameters: {{{}: 1}}}}}}"
-    assert (
-        "'beta' is a key of ppo, mappo, happo, poca, coma, not of sac"
-        in refuse(text.format("sac", "beta"))[0]
-    )
-    assert "'shared_critic' is a key of ppo, not of poca" in refuse(text.format("poca", "shared_critic"))[0]
 
 
 def test_hyperparameters_of_another_trainer_type_are_refused_in_python_too() -> None:
@@ -420,19 +434,6 @@ def test_every_trainer_type_is_tuned_with_the_common_hyperparameters() -> None:
         assert {"batch_size", "buffer_size", "learning_rate", "max_grad_norm"} <= set(model.model_fields)
 
 
-@pytest.mark.parametrize("trainer_type", ["sac", "dqn", "qmix"])
-def test_replayed_rewards_are_not_normalized(trainer_type: str, refuse: Refuse) -> None:
-    assert refuse(f"""
-        behaviors:
-          A:
-            trainer_type: {trainer_type}
-            reward_signals: {{extrinsic: {{normalize_rewards: true}}}}
-    """) == [
-        f"run.yaml:5: behaviors.A.reward_signals.extrinsic.normalize_rewards: expected false, as {trainer_type} "
-        "learns from a replay buffer, which outlives any scale of returns, got true"
-    ]
-
-
 @pytest.mark.parametrize(
     ("written", "weights"),
     [
@@ -453,29 +454,6 @@ def test_a_pool_that_is_not_mentioned_is_that_of_mlagents() -> None:
     assert (rules.opponents, rules.has_league, rules.fixed_opponents) == ({"self": 1.0}, False, [])
 
 
-@pytest.mark.parametrize(
-    ("written", "complaint"),
-    [
-        ("[]", "expected at least one player, got an empty list"),
-        ("[random, random]", "'random' stands there twice"),
-        ("random", "expected a list of players, or a mapping from players to weights, got 'random'"),
-        ("[7]", "expected the name of a player, got 7"),
-        (
-            "[a/..]",
-            "player 'a/..': expected a run, RUN@STEP, RUN@best, FILE.safetensors, random or expert; a run id",
-        ),
-    ],
-)
-def test_opponents_that_cannot_be_are_refused(refuse: Refuse, written: str, complaint: str) -> None:
-    (line,) = refuse(f"behaviors:\n  A:\n    self_play:\n      opponents: {written}\n")
-    assert line.startswith(f"run.yaml:4: behaviors.A.self_play.opponents: {complaint}")
-
-
-def test_weights_of_opponents_are_positive(refuse: Refuse) -> None:
-    (line,) = refuse("behaviors:\n  A:\n    self_play:\n      opponents: {random: 0}\n")
-    assert line.startswith("run.yaml:4: behaviors.A.self_play.opponents.random: ")
-
-
 def test_hyperparameters_are_checked_behind_a_mistyped_trainer_type(refuse: Refuse) -> None:
     first, *others = refuse(
         """
@@ -494,8 +472,3 @@ def test_hyperparameters_are_checked_behind_a_mistyped_trainer_type(refuse: Refu
         "run.yaml:5: behaviors.A.hyperparameters.taw: unknown key (did you mean 'tau'?) (checked as 'sac')",
         "run.yaml:6: behaviors.A.max_steps: expected a whole number, got 'ten'",
     ]
-
-
-def test_hyperparameters_of_a_trainer_type_like_no_other_are_not_judged(refuse: Refuse) -> None:
-    (message,) = refuse("behaviors: {A: {trainer_type: zzzz, hyperparameters: {batch_size: 0}}}")
-    assert "expected a trainer type" in message

@@ -12,6 +12,12 @@ def test_joint_density_is_the_product_over_dimensions() -> None:
     torch.testing.assert_close(dist.gaussian_log_prob(value, mean, sigma.log()), expected)
 
 
+def test_a_number_that_a_row_lacks_has_no_density() -> None:
+    value, mean, log_sigma = torch.tensor([[0.3, 7.0]]), torch.zeros(1, 2), torch.tensor([[0.1, -0.4]])
+    lacking = dist.gaussian_log_prob(value, mean, log_sigma, torch.tensor([[1.0, 0.0]]))
+    torch.testing.assert_close(lacking, dist.gaussian_log_prob(value[:, :1], mean[:, :1], log_sigma[:, :1]))
+
+
 def test_entropy_of_a_unit_gaussian() -> None:
     assert float(dist.gaussian_entropy(torch.zeros(5))) == pytest.approx(0.5 * math.log(2 * math.pi * math.e))
 
