@@ -11,7 +11,7 @@ import torch
 from ppo_cases import loss_of_the_paper
 
 from trainer_service.ops import distributions as dist
-from trainer_service.ops.ppo_loss import PPOBatch, PPOSteps, ppo_loss
+from trainer_service.ops.ppo_loss import PPOBatch, PPOSteps, ppo_loss, return_range
 
 KINDS = [(2, (), 1), (0, (3,), 1), (0, (3, 2, 4), 2), (1, (2, 3), 2), (3, (5,), 1)]
 """Continuous actions, branches, reward signals."""
@@ -84,7 +84,7 @@ def test_a_first_gradient_does_not_import_sympy() -> None:
     # It takes half a second, in the middle of a run's first update.
     program = """
 import sys, torch
-from trainer_service.ops.ppo_loss import PPOBatch, PPOSteps, ppo_loss
+from trainer_service.ops.ppo_loss import PPOBatch, PPOSteps, ppo_loss, return_range
 rows, none = torch.ones(4), torch.ones(4, 0)
 batch = PPOBatch(torch.ones(4, 2), none.long(), none.bool(), rows, rows, rows[:, None], rows[:, None])
 mean, values = torch.zeros(4, 2, requires_grad=True), torch.zeros(4, 1, requires_grad=True)
@@ -95,3 +95,10 @@ assert mean.grad is not None and values.grad is not None
 assert "sympy" not in sys.modules
 """
     subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_the_range_of_returns_counts_what_the_critic_thought_of_them() -> None:
+    batch = random_case(0, (3,), 2)["batch"]._replace(
+        return_=torch.tensor([[1.0, -2.0], [1.0, 0.0]]), old_value=torch.tensor([[0.0, -1.0], [7.0, -1.0]])
+    )
+    assert return_range(batch).tolist() == [7.0, 2.0]

@@ -85,6 +85,19 @@ def test_blocks_taken_while_another_thread_overwrites_them_are_whole(columns: Co
             assert np.array_equal(np.concatenate([each[f"steps.{name}"] for each in taken]), column)
 
 
+def test_nobody_takes_a_block_while_its_rows_are_written(columns: Columns) -> None:
+    loan = lent(columns, 90, 0)
+    reader = Thread(target=loan.take, args=(Block(0, 26),))
+
+    def write() -> None:
+        reader.start()
+        reader.join(0.2)
+        assert reader.is_alive()
+
+    loan.overwrite(np.array([3]), write)
+    reader.join()
+
+
 def test_what_is_computed_of_lent_rows_is_an_ordinary_array(columns: Columns) -> None:
     rows = lent(columns, 50).rows()["steps.flag"]
     assert isinstance(rows, LentRows)

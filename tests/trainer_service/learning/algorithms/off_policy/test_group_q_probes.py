@@ -8,17 +8,16 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from pair_worlds import Clock, OwnCue, Pairs, Sacrifice, Table, differ
 from seeds import seeds
 
 from trainer_service.learning.algorithms.common.off_policy.group_q_learner import GroupNetworks, GroupQLearner
 from trainer_service.learning.networks.groups.histories import GroupInput
 from trainer_service.running.behaviors.behavior import Behavior
-from unity_bridge.simulators.scene import concatenate, step_batch
 from unity_bridge.steps import ActionBatch, StepBatch
 
 pytestmark = pytest.mark.probe
 
-COPIES = 16
 LEARNERS = ["idqn", "vdn", "qmix"]
 each_seed = seeds(1, 2)
 learners = pytest.mark.parametrize("learner", LEARNERS)
@@ -47,113 +46,6 @@ def make(make_behavior: Make, learner: str, seed: int, *, gamma: float = 0.9, **
     )
 
 
-class Pairs:
-    """Copies of a world for two, in which everyone has two choices."""
-
-    def __init__(self, seed: int) -> None:
-        self.rng = np.random.default_rng(seed)
-        self.ids = np.arange(2 * COPIES)
-        self.seen = np.zeros(2 * COPIES)
-        self.scores: list[float] = []
-
-    def rows(
-        self,
-        paid: np.ndarray | float = 0.0,
-        of: np.ndarray | None = None,
-        *,
-        group: bool = True,
-        ends: str = "",
-    ) -> StepBatch:
-        """Rows of all agents, or of those in a mask. paid: to each, as its group's reward or as its own."""
-        of = np.ones(len(self.ids), np.bool_) if of is None else of
-        count = int(of.sum())
-        given = np.broadcast_to(np.float32(paid), len(self.ids))[of].astype(np.float32)
-        return step_batch(
-            [self.seen[of][:, None].astype(np.float32)],
-            np.zeros(count, np.float32) if group else given,
-            agent_ids=self.ids[of],
-            allowed_actions=np.ones((count, 2), np.bool_),
-            group_ids=1 + self.ids[of] // 2,
-            group_rewards=given if group else None,
-            **({ends: np.ones(count, np.bool_)} if ends else {}),
-        )
-
-    def begin(self) -> StepBatch:
-        return self.rows()
-
-    def score(self, last: int = 40) -> float:
-        return float(np.mean(self.scores[-last:]))
-
-
-class Table(Pairs):
-    """Pays the pair by a table of their two choices, once, and then all begins anew."""
-
-    def __init__(self, seed: int, table: list[list[float]]) -> None:
-        super().__init__(seed)
-        self.table = np.array(table, np.float32)
-
-    def step(self, actions: ActionBatch) -> StepBatch:
-        chosen = actions.discrete[:, 0].reshape(COPIES, 2)
-        paid = self.table[chosen[:, 0], chosen[:, 1]]
-        self.scores.append(float(paid.mean()))
-        return concatenate(self.rows(np.repeat(paid, 2), ends="terminated"), self.begin())
-
-
-def differ(seed: int) -> Table:
-    """Pays agents that choose differently. Nothing is seen, so they need their index or networks of their own."""
-    return Table(seed, [[0.0, 1.0], [1.0, 0.0]])
-
-
-class OwnCue(Pairs):
-    """Pays the group for each agent that chooses its own cue: credit must find the one that earned it."""
-
-    def begin(self) -> StepBatch:
-        self.seen = self.rng.integers(2, size=2 * COPIES).astype(float)
-        return self.rows()
-
-    def step(self, actions: ActionBatch) -> StepBatch:
-        right = (actions.discrete[:, 0] == self.seen).reshape(COPIES, 2).mean(axis=1)
-        self.scores.append(float(right.mean()))
-        return concatenate(self.rows(np.repeat(right, 2), ends="terminated"), self.begin())
-
-
-class Sacrifice(Pairs):
-    """Agent 0 may die for its group: then agent 1 acts once more and is paid 1, else 0. Dying itself pays nothing."""
-
-    def __init__(self, seed: int) -> None:
-        super().__init__(seed)
-        self.second = False
-        self.dead = np.zeros(2 * COPIES, np.bool_)
-
-    def begin(self) -> StepBatch:
-        self.second = False
-        self.seen = np.tile([0.0, 1.0], COPIES)
-        return self.rows()
-
-    def step(self, actions: ActionBatch) -> StepBatch:
-        if not self.second:
-            self.second = True
-            self.dead = (actions.discrete[:, 0] == 1) & (self.ids % 2 == 0)
-            self.scores.append(float(self.dead[::2].mean()))
-            return concatenate(self.rows(of=self.dead, ends="terminated"), self.rows(of=~self.dead))
-        paid = np.roll(self.dead, 1)
-        return concatenate(self.rows(paid, ~self.dead, group=False, ends="terminated"), self.begin())
-
-
-class Clock(Pairs):
-    """Pays everyone 1 each step, whatever is done; the clock ends it after 5, so a step is worth 1/(1 − γ)."""
-
-    def __init__(self, seed: int) -> None:
-        super().__init__(seed)
-        self.time = 0
-
-    def step(self, actions: ActionBatch) -> StepBatch:
-        self.time += 1
-        if self.time % 5:
-            return self.rows(1.0, group=False)
-        return concatenate(self.rows(1.0, group=False, ends="truncated"), self.begin())
-
-
 class TwoSteps(Pairs):
     """The two-step game of Rashid et al. 2018, section 6.1: agent 0 says which table pays for the second choices.
 
@@ -167,16 +59,14 @@ class TwoSteps(Pairs):
         self.chosen: np.ndarray | None = None
 
     def step(self, actions: ActionBatch) -> StepBatch:
-        choices = actions.discrete[:, 0].reshape(COPIES, 2)
+        choices = actions.discrete[:, 0].reshape(self.copies, 2)
         if self.chosen is None:
             self.chosen = choices[:, 0]
             self.seen = np.repeat(1.0 - 2.0 * self.chosen, 2)
             return self.rows()
         paid = self.TABLES[self.chosen, choices[:, 0], choices[:, 1]]
         self.chosen = None
-        last = self.rows(np.repeat(paid, 2), ends="terminated")
-        self.seen = np.zeros(2 * COPIES)
-        return concatenate(last, self.rows())
+        return self.ended(paid, group=np.repeat(paid, 2))
 
 
 @each_seed
@@ -211,13 +101,13 @@ def test_credit_for_a_group_reward_finds_its_earner(
 def test_an_agent_is_credited_for_rewards_after_its_death(
     make_behavior: Make, live, learner: str, seed: int
 ) -> None:
-    world = Sacrifice(seed)
+    world = Sacrifice(seed, steps=1)
     live(make(make_behavior, learner, seed), world, 80)
     assert world.score(20) > 0.85
 
 
 def test_who_learns_for_itself_sees_no_reason_to_die(make_behavior: Make, live) -> None:
-    world = Sacrifice(5)
+    world = Sacrifice(5, steps=1)
     live(make(make_behavior, "idqn", 5), world, 80)
     assert world.score(20) < 0.85
 
@@ -225,9 +115,9 @@ def test_who_learns_for_itself_sees_no_reason_to_die(make_behavior: Make, live) 
 @learners
 def test_a_time_limit_is_bootstrapped(make_behavior: Make, live, learner: str) -> None:
     behavior = make(make_behavior, learner, 6, gamma=0.5)
-    live(behavior, Clock(6), 80)
+    live(behavior, Clock(own=1.0), 80)
     behavior.summarize(0.0)
-    live(behavior, Clock(6), 1)
+    live(behavior, Clock(own=1.0), 1)
     value = behavior.summarize(0.0).series["Policy/Mean Q"].mean
     assert value == pytest.approx(2.0 if learner == "idqn" else 4.0, rel=0.1)
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from pair_worlds import Clock, OwnCue, Pairs, Sacrifice, differ
 from seeds import seeds
 
 from trainer_service.errors import UserError
@@ -18,8 +19,6 @@ from unity_bridge.simulators.scene import concatenate, step_batch
 from unity_bridge.steps import ActionBatch, StepBatch
 
 pytestmark = pytest.mark.probe
-
-COPIES = 16
 
 LEARNERS = {
     "mappo": {"trainer_type": "mappo"},
@@ -73,133 +72,6 @@ def settings_of(learner: str, *, gamma: float = 0.99, memory: bool = False, **ch
     }
 
 
-class Pairs:
-    """Copies of a world for two. A subclass says what is observed, and what a step pays."""
-
-    def __init__(self, seed: int) -> None:
-        self.rng = np.random.default_rng(seed)
-        self.ids = np.arange(2 * COPIES)
-        self.group_ids = 1 + self.ids // 2
-        self.seen = np.zeros(2 * COPIES)
-        self.scores: list[float] = []
-
-    def see(self) -> np.ndarray:
-        """Observations of every agent: [2 · COPIES]."""
-        return np.zeros(2 * COPIES)
-
-    def rows(
-        self, *, own: np.ndarray | float = 0.0, group: np.ndarray | float = 0.0, ends: str = ""
-    ) -> StepBatch:
-        count = len(self.ids)
-        return step_batch(
-            [self.seen[:, None].astype(np.float32)],
-            np.broadcast_to(np.float32(own), count).astype(np.float32),
-            agent_ids=self.ids,
-            allowed_actions=np.ones((count, 2), np.bool_),
-            group_ids=self.group_ids,
-            group_rewards=np.broadcast_to(np.float32(group), count).astype(np.float32),
-            **({ends: np.ones(count, np.bool_)} if ends else {}),
-        )
-
-    def begin(self) -> StepBatch:
-        self.seen = self.see()
-        return self.rows()
-
-    def score(self, last: int = 40) -> float:
-        return float(np.mean(self.scores[-last:]))
-
-
-class Differ(Pairs):
-    """A world that pays a pair for different choices. Nothing is observed, so agents need their index."""
-
-    def step(self, actions: ActionBatch) -> StepBatch:
-        chosen = actions.discrete[:, 0].reshape(COPIES, 2)
-        paid = (chosen[:, 0] != chosen[:, 1]).astype(np.float32)
-        self.scores.append(float(paid.mean()))
-        terminal = self.rows(group=np.repeat(paid, 2), ends="terminated")
-        return concatenate(terminal, self.begin())
-
-
-class OwnCue(Pairs):
-    """A world that pays the group for each agent that chooses its own cue: credit must find that agent."""
-
-    def see(self) -> np.ndarray:
-        return self.rng.integers(2, size=2 * COPIES).astype(float)
-
-    def step(self, actions: ActionBatch) -> StepBatch:
-        right = (actions.discrete[:, 0] == self.seen).reshape(COPIES, 2).mean(axis=1)
-        self.scores.append(float(right.mean()))
-        terminal = self.rows(group=np.repeat(right, 2), ends="terminated")
-        return concatenate(terminal, self.begin())
-
-
-class Sacrifice(Pairs):
-    """Agent 0 may die for its group: then agent 1, which acts on for two steps, is paid 1 each step, else nothing.
-
-    Living costs nothing and dying pays nothing, so only who counts what comes after its death learns to die.
-    """
-
-    def __init__(self, seed: int) -> None:
-        super().__init__(seed)
-        self.clock, self.dead = 0, np.zeros(COPIES, np.bool_)
-
-    def begin(self) -> StepBatch:
-        self.clock = 0
-        self.dead[:] = False
-        self.seen = np.tile([0.0, 1.0], COPIES)
-        return self.rows()
-
-    def step(self, actions: ActionBatch) -> StepBatch:
-        alive = ~np.repeat(self.dead, 2)
-        alive[1::2] = True
-        choices = np.zeros(2 * COPIES, np.int64)
-        choices[alive] = actions.discrete[:, 0]
-        self.clock += 1
-        if self.clock == 1:
-            self.dead = choices[0::2] == 1
-            self.scores.append(float(self.dead.mean()))
-            terminal = np.zeros(2 * COPIES, np.bool_)
-            terminal[0::2] = self.dead
-            return self.message(terminal, np.zeros(2 * COPIES))
-        paid = np.zeros(2 * COPIES)
-        paid[1::2] = self.dead
-        if self.clock < 3:
-            return self.message(np.zeros(2 * COPIES, np.bool_), paid, still=alive)
-        last = self.message(alive, paid, still=alive)
-        return concatenate(last, self.begin())
-
-    def message(self, ended: np.ndarray, paid: np.ndarray, still: np.ndarray | None = None) -> StepBatch:
-        there = np.ones(2 * COPIES, np.bool_) if still is None else still
-
-        def part(rows: np.ndarray, ends: bool) -> StepBatch:
-            count = int(rows.sum())
-            return step_batch(
-                [self.seen[rows][:, None].astype(np.float32)],
-                paid[rows].astype(np.float32),
-                agent_ids=self.ids[rows],
-                allowed_actions=np.ones((count, 2), np.bool_),
-                group_ids=self.group_ids[rows],
-                terminated=np.full(count, ends),
-            )
-
-        return concatenate(part(there & ended, True), part(there & ~ended, False))
-
-
-class Clock(Pairs):
-    """A world that pays 1 each step, whatever is done; a time limit of 5 steps, so a step is worth 1/(1−γ)."""
-
-    def __init__(self, seed: int) -> None:
-        super().__init__(seed)
-        self.time = 0
-
-    def step(self, actions: ActionBatch) -> StepBatch:
-        self.time += 1
-        if self.time % 5:
-            return self.rows(own=1.0)
-        terminal = self.rows(own=1.0, ends="truncated")
-        return concatenate(terminal, self.begin())
-
-
 def make(make_behavior: Callable[..., Behavior], learner: str, seed: int, **changes: Any) -> Behavior:
     behavior: Behavior = make_behavior(seed=seed, **settings_of(learner, **changes))
     return behavior
@@ -210,20 +82,20 @@ def make(make_behavior: Callable[..., Behavior], learner: str, seed: int, **chan
 def test_agents_with_actors_of_their_own_learn_to_differ(
     make_behavior, live, learner: str, seed: int
 ) -> None:
-    world = Differ(seed)
+    world = differ(seed)
     live(make(make_behavior, learner, seed, share="none"), world, 40 * UPDATES.get(learner, 1))
     assert world.score() > 0.9
 
 
 @each_seed
 def test_one_actor_learns_to_differ_with_agent_ids(make_behavior, live, seed: int) -> None:
-    world = Differ(seed)
+    world = differ(seed)
     live(make(make_behavior, "mappo-team", seed, agent_ids=True), world, 40)
     assert world.score() > 0.9
 
 
 def test_one_actor_without_agent_ids_cannot_differ(make_behavior, live) -> None:
-    world = Differ(4)
+    world = differ(4)
     live(make(make_behavior, "mappo-team", 4), world, 30)
     assert world.score() < 0.75
 
@@ -256,9 +128,9 @@ def test_individual_rewards_give_no_reason_to_die(make_behavior, live) -> None:
 @pytest.mark.parametrize("learner", ["mappo", "mappo-team", "poca", "coma"])
 def test_a_time_limit_is_bootstrapped(make_behavior, live, learner: str) -> None:
     behavior = make(make_behavior, learner, 6, gamma=0.8)
-    live(behavior, Clock(6), 30)
+    live(behavior, Clock(own=1.0), 30)
     behavior.summarize(0.0)
-    live(behavior, Clock(6), 1)
+    live(behavior, Clock(own=1.0), 1)
     value = behavior.summarize(0.0).series["Policy/Extrinsic Value Estimate"].mean
     of_group = 2.0 if learner in ("mappo-team", "poca") else 1.0
     assert value == pytest.approx(of_group * 5.0, rel=0.15)
@@ -297,8 +169,8 @@ class LateCost(Pairs):
 
     def begin(self) -> StepBatch:
         self.tick = 0
-        self.own, self.told = np.zeros((2, 2 * COPIES))
-        self.group = np.zeros(COPIES)
+        self.own, self.told = np.zeros((2, len(self.ids)))
+        self.group = np.zeros(self.copies)
         self.due: list[tuple[int, np.ndarray]] = []
         return self.message(self.asked(), ends=False)
 
