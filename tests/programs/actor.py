@@ -104,10 +104,10 @@ class Actor:
             sys.exit(0)
 
 
-def describe(message: UnityMessageProto, behavior: str, continuous: int = 2) -> None:
+def describe(message: UnityMessageProto, behavior: str) -> None:
     parameters = message.unity_output.rl_initialization_output.brain_parameters.add()
     parameters.brain_name = behavior
-    parameters.action_spec.num_continuous_actions = continuous
+    parameters.action_spec.num_continuous_actions = 2
 
 
 def _first(message: UnityMessageProto, behavior: str):
@@ -117,20 +117,6 @@ def _first(message: UnityMessageProto, behavior: str):
 def _duplicate_ids(message: UnityMessageProto, behavior: str) -> None:
     for info in message.unity_output.rl_output.agentInfos[behavior].value:
         info.id = 7
-
-
-def _short_observation(message: UnityMessageProto, behavior: str) -> None:
-    del _first(message, behavior).observations[0].float_data.data[2:]
-
-
-def _other_shape(message: UnityMessageProto, behavior: str) -> None:
-    for info in message.unity_output.rl_output.agentInfos[behavior].value:
-        info.observations[0].shape[:] = [4]
-        info.observations[0].float_data.data.append(0.0)
-
-
-def _other_actions(message: UnityMessageProto, behavior: str) -> None:
-    describe(message, behavior, continuous=3)
 
 
 def _nan_observation(message: UnityMessageProto, behavior: str) -> None:
@@ -161,9 +147,6 @@ def _late_behavior(message: UnityMessageProto, name: str) -> None:
 
 MISTAKES: Mapping[str, Callable[[UnityMessageProto, str], None]] = {
     "duplicate-ids": _duplicate_ids,
-    "short-observation": _short_observation,
-    "other-shape": _other_shape,
-    "other-actions": _other_actions,
     "nan-observation": _nan_observation,
     "infinite-observation": _infinite_observation,
     "nan-reward": _nan_reward,

@@ -21,7 +21,6 @@ from unity_bridge.transport.endpoint import Call
 from unity_bridge.wire.unity_message_pb2 import UnityMessageProto
 
 LONG_S = 60.0
-SHORT_S = 1.0  # long enough for an answer on loopback when both cores are busy
 
 
 def test_an_attached_simulator_steps_and_gets_its_actions(
@@ -207,14 +206,6 @@ def test_bytes_that_are_no_message_are_refused_then_stopped(
     for data in (b"\xff\xff", messages.step().SerializeToString()):
         later = simulator.later(simulator.exchange_bytes, data)
         assert UnityMessageProto.FromString(bridge.answered(later)).header.status == 400
-
-
-def test_another_api_version_is_refused_naming_both(make_bridge: Any, connect: Any, messages: Any) -> None:
-    bridge = make_bridge()
-    simulator = connect(bridge.listen(port=0))
-    reply = simulator.later(simulator.exchange, messages.introduction("2.0.0"))
-    assert "this trainer speaks 1.5.0, the simulator speaks 2.0.0" in bridge.next_departure().reason
-    assert "this trainer speaks 1.5.0, the simulator speaks 2.0.0" in simulator.refusal(reply)
 
 
 def test_a_goodbye_is_a_departure(make_bridge: Any, connect: Any, messages: Any) -> None:

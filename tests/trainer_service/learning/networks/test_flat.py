@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from trainer_service.learning.networks.flat import FlatAdam, FlatOptimizer, FlatParameters
+from trainer_service.learning.networks.flat import FlatAdam, FlatOptimizer, FlatParameters, TargetNetwork
 
 
 def two_networks() -> tuple[nn.Module, nn.Module]:
@@ -125,3 +125,14 @@ def test_parameters_that_are_held_still_get_no_gradient_and_pass_one_on() -> Non
     assert inputs.grad is not None
     assert not optimizer.parameters.gradient.any()
     assert all(parameter.requires_grad for parameter in network.parameters())
+
+
+@pytest.mark.parametrize(("tau", "expected"), [(0.0, 1.0), (0.25, 2.0), (1.0, 5.0)])
+def test_a_target_follows_by_tau_and_moves_nothing(tau: float, expected: float) -> None:
+    network = nn.Linear(1, 1, bias=False)
+    online = FlatParameters(network.parameters())
+    online.vector.fill_(1.0)
+    target = TargetNetwork(network)
+    online.vector.fill_(5.0)
+    target.soft_update(online, tau)
+    assert [float(each.weight.detach()) for each in (target.network, network)] == [expected, 5.0]

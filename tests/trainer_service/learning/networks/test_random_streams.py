@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from trainer_service.learning.networks.random_streams import random_stream, restore_streams
+from trainer_service.learning.networks.random_streams import random_stream, restore_streams, seeded
 from trainer_service.ops import distributions as dist
 from trainer_service.ops.q_learning import exploring, random_choices
 
@@ -24,6 +24,16 @@ def test_a_stream_goes_on_from_its_state() -> None:
     torch.rand(3, generator=stream)
     state = stream.get_state()
     assert draws_after(state) == torch.rand(4, generator=stream).tolist()
+
+
+def test_seeding_leaves_the_programs_own_stream_where_it_was() -> None:
+    before = torch.get_rng_state()
+    drawn = []
+    for _ in range(2):
+        with seeded(3):
+            drawn.append(torch.rand(4).tolist())
+    assert drawn[0] == drawn[1]
+    assert torch.equal(torch.get_rng_state(), before)
 
 
 def test_a_state_that_is_none_is_an_error() -> None:

@@ -57,6 +57,14 @@ def test_the_tree_finds_what_running_sums_find(
         assert before - 1e-9 * plain.sum() <= mass <= before + plain[found] + 1e-9 * plain.sum()
 
 
+def test_no_rounding_finds_a_row_without_a_priority() -> None:
+    tree = SumTree(4)
+    tree.set(np.arange(4), np.array([0.2, 0.001, 0.7, 0.0]))
+    mass = np.nextafter(tree.total, 0.0)
+    assert mass - (0.2 + 0.001) >= 0.7, "what is left beyond the first two rows is all of the third"
+    assert tree.find(np.array([mass])).tolist() == [2]
+
+
 def test_rows_are_drawn_in_proportion_to_their_errors() -> None:
     replay = TransitionReplay(SPEC, 8, alpha=0.5)
     replay.add(steps(8))

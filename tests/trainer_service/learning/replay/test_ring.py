@@ -129,3 +129,12 @@ def test_ends_of_trajectories_that_are_not_there_are_refused(changes: dict[str, 
     with pytest.raises(ValueError, match="trajectories"):
         ring(8).load_state({**saved.state(), **changes})
     ring(8).load_state(saved.state())
+
+
+@pytest.mark.parametrize("counters", [[7, 3, 11], [8, 8, 11], [8, -1, 11]], ids=["rows", "head", "negative"])
+def test_rows_that_do_not_fit_a_ring_are_refused(counters: list[int]) -> None:
+    saved = ring(8)
+    for number in range(11):
+        add(saved, number, rows=1)
+    with pytest.raises(ValueError, match=f"8 rows, the next at {counters[1]}, in a buffer of {counters[0]}"):
+        ring(8).load_state({**saved.state(), "counters": np.array(counters)})

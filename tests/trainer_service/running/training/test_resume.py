@@ -33,12 +33,11 @@ def train(mlagents_style, hosted, configure):
             "learning_rate_schedule": "constant",
             "learning_rate": 0.01,
         }
-        network = {"normalize": True, "hidden_units": 8, "num_layers": 1}
         configure(
             "Treadmill",
             **{
                 "hyperparameters": hyperparameters,
-                "network_settings": network,
+                "network_settings": {"normalize": True, "hidden_units": 8, "num_layers": 1},
                 "max_steps": max_steps,
                 "summary_freq": EPISODE,
                 "checkpoint_interval": 1000,
@@ -107,27 +106,6 @@ def test_a_finished_run_says_that_nothing_is_left_to_learn(train) -> None:
     assert warning not in train("done", EPISODE).out
     assert warning in train("done", EPISODE, "--resume").out
     assert "nothing to learn" not in train("done", 2 * EPISODE, "--resume").out
-
-
-@pytest.mark.parametrize("kind", ["lstm", pytest.param("gru", marks=pytest.mark.thorough)])
-@pytest.mark.parametrize(
-    "steps",
-    [
-        pytest.param(AT_AN_UPDATE, id="at-an-update", marks=pytest.mark.thorough),
-        pytest.param(IN_BETWEEN, id="in-between"),
-    ],
-)
-def test_a_resumed_run_with_memory_is_equal_bit_for_bit(train, steps: int, kind: str) -> None:
-    memory = {"memory_size": 4, "sequence_length": 3, "type": kind}
-    network = {"normalize": True, "hidden_units": 8, "num_layers": 1, "memory": memory}
-    train("straight", 2 * steps, network_settings=network)
-    train("parted", steps, network_settings=network)
-    if steps == IN_BETWEEN:
-        collected = checkpoint("parted")["algorithm"]["collected"]
-        assert collected["memories"].abs().max() > 0
-    train("parted", 2 * steps, "--resume", network_settings=network)
-    assert_same_state("parted", "straight")
-    assert metrics("parted") == metrics("straight")
 
 
 def test_learning_changes_every_part_of_the_state(train) -> None:
