@@ -161,13 +161,6 @@ def test_half_an_action_is_full_speed(drive: float, way: float) -> None:
     assert steps.observations[1][0, 0] == way
 
 
-def test_equal_seeds_give_equal_orders() -> None:
-    def orders(seed: int) -> list[int]:
-        return Hybrid(20).reset(seed)[BEHAVIOR].observations[0].argmax(axis=1).tolist()
-
-    assert orders(1) == orders(1) != orders(2)
-
-
 def test_a_picture_shows_the_trolley_move() -> None:
     scene = Hybrid(1)
     scene.reset(0)

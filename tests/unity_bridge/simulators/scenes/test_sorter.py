@@ -176,18 +176,6 @@ def test_the_tiles_are_declared_as_of_variable_length() -> None:
     assert feeling.dimension_property == (DimensionProperty.NONE,)
 
 
-def test_a_seed_decides_everything() -> None:
-    def played(seed: int) -> list[np.ndarray]:
-        scene = with_tiles(5)
-        seen = [scene.reset(seed)[BEHAVIOR]]
-        for step in range(12):
-            seen.append(scene.step(choose(*[step % 3] * 4))[BEHAVIOR])
-        return [observation for steps in seen for observation in steps.observations]
-
-    assert all(np.array_equal(a, b) for a, b in zip(played(1), played(1), strict=True))
-    assert not all(np.array_equal(a, b) for a, b in zip(played(1), played(2), strict=True))
-
-
 def test_a_picture_shows_the_agent_turn() -> None:
     scene = Sorter(3)
     scene.reset(0)

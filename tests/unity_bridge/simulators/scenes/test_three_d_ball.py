@@ -95,20 +95,6 @@ def test_actions_turn_about_z_and_x() -> None:
     )  # the other tilt is in it a little
 
 
-def test_equal_seeds_give_equal_runs_and_others_do_not() -> None:
-    def run(seed: int) -> np.ndarray:
-        scene = ThreeDBall(6)
-        steps = scene.reset(seed)[BEHAVIOR]
-        seen = [steps.observations[0][-6:]]
-        for _ in range(120):
-            steps = scene.step({BEHAVIOR: act(np.zeros((6, 2)))})[BEHAVIOR]
-            seen.append(steps.observations[0][-6:])
-        return np.array(seen)
-
-    np.testing.assert_array_equal(run(4), run(4))
-    assert not np.array_equal(run(4), run(5))
-
-
 def test_a_reset_starts_anew_without_ending_anything() -> None:
     scene = ThreeDBall(3)
     first = scene.reset(4)[BEHAVIOR]

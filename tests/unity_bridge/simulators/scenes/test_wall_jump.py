@@ -195,12 +195,6 @@ def test_statistics_hold_heights_and_arrivals() -> None:
     assert set(heights) == {3.0, 8.0}
 
 
-def test_a_seed_decides_everything() -> None:
-    assert play(with_walls(), hurdle, climb, 60, seed=1) == play(with_walls(), hurdle, climb, 60, seed=1)
-    first, other = with_walls().reset(1), with_walls().reset(2)
-    assert first[SMALL].observations[0].tolist() != other[SMALL].observations[0].tolist()
-
-
 def test_reset_ends_no_episode_and_keeps_ids() -> None:
     scene = with_walls()
     steps = scene.reset(1)
