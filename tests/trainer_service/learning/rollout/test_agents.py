@@ -32,6 +32,13 @@ def test_unknown_agents_have_no_row() -> None:
     assert agents.find(0, keys(2, 4, 7)).tolist() == [-1, 1, -1]
 
 
+def test_rows_that_were_found_are_the_callers_to_change() -> None:
+    agents = AgentRows()
+    agents.assign(0, keys(1, 4))
+    agents.find(0, keys(1, 4))[:] = 7
+    assert agents.find(0, keys(1, 4)).tolist() == [0, 1]
+
+
 def test_released_rows_are_reused_and_the_agent_is_forgotten() -> None:
     agents = AgentRows()
     agents.assign(0, keys(1, 2))
