@@ -36,7 +36,7 @@ class Film:
 
 ONE_AGENT, ONE_COPY = "--agents 1", "--copies 1"
 FILMS = {
-    "3dball": Film("--agents 4", episodes=1, seconds=6),
+    "3dball": Film("--agents 4", episodes=1, seconds=4.5),
     "basic": Film(ONE_AGENT),
     "hybrid": Film(ONE_AGENT),
     "gridworld": Film(ONE_AGENT, episodes=4),

@@ -34,7 +34,8 @@ function chart(canvas, series, xWord, yWord, least = 2) {
   const low = Math.min(...ys), high = Math.max(...ys), apart = high - low > 1e-9 * Math.max(1, Math.abs(high));
   const marks = apart ? ticks(low, high) : ticks(low - Math.abs(low || 1) / 10, high + Math.abs(high || 1) / 10), labels = marks.map((mark) => mark.toLocaleString("en", { maximumFractionDigits: 4 }));
   const left = 8 + Math.max(...labels.map((label) => draw.measureText(label).width)), right = width - 10, top = 18, bottom = height - 18;
-  const x = (v) => left + (right - left) * (last > first ? (v - first) / (last - first) : 0.5), y = (v) => bottom - (bottom - top) * (v - marks[0]) / (marks[marks.length - 1] - marks[0]);
+  const inset = series.some((each) => each.dots) ? 6 : 0;
+  const x = (v) => left + inset + (right - left - 2 * inset) * (last > first ? (v - first) / (last - first) : 0.5), y = (v) => bottom - (bottom - top) * (v - marks[0]) / (marks[marks.length - 1] - marks[0]);
   draw.fillStyle = color("--soft"); draw.strokeStyle = color("--line"); draw.textBaseline = "middle"; draw.textAlign = "right";
   marks.forEach((mark, i) => { draw.fillText(labels[i], left - 5, y(mark)); draw.beginPath(); draw.moveTo(left, y(mark)); draw.lineTo(right, y(mark)); draw.stroke(); });
   draw.textAlign = "left"; draw.fillText(yWord, 0, 6); if (last > first) draw.fillText(first.toLocaleString("en"), left, height - 7);
@@ -81,6 +82,7 @@ function episodes(frame) {
   const own = of("person").map((point) => point[1]);
   at("mean").textContent = number(mean(of("policy").map((point) => point[1])));
   at("own").textContent = number(mean(own)); at("own").parentElement.hidden = !own.length;
+  at("mean").parentElement.hidden = own.length > 0 && !of("policy").length;
   const kinds = Object.keys(KINDS).filter((kind) => of(kind).length);
   at("legend").replaceChildren(...(kinds.join() === "policy" ? [] : kinds).map((kind) => {
     const entry = Object.assign(document.createElement("i"), { textContent: KINDS[kind][1] });

@@ -75,7 +75,8 @@ class EndlessPlay:
             if acting is not None:
                 self._use(acting)
         except UserError as error:
-            self._stage.show({"note": str(error)})
+            folder = self._run.folder
+            self._stage.show({"note": str(error).replace(str(folder), folder.name)})
         self._stage.show({"curve": self._run.curve(), "progress": self._run.progress()})
 
 

@@ -79,6 +79,8 @@ class ShownScene:
 
     def receive(self, timeout_s: float) -> Sequence[Tick | Departure]:
         """The scene's tick, when the page wants the next step. Raises StageClosed where it wants none any more."""
+        if not self._total:
+            self._stage.show_step({}, self.picture)  # before the first step, for which a person may wait
         self._stage.wait(self._scene.frame_s)
         specs, self._new_specs = self._new_specs, {}
         return [Tick(0, specs, self._steps)]

@@ -233,4 +233,7 @@ def test_a_run_of_simulators_that_attached_shows_its_curve_alone(
     assert json.loads(page.ask("/about").body)["has_scene"] is False
     with page.frames() as frames:
         curve = next(frame["curve"] for frame in frames if frame.get("curve"))
+        assert page.do(do="checkpoint", value="7") == 204
+        note = next(frame["note"] for frame in frames if frame.get("note"))
+    assert note.startswith("'far' has no checkpoint of step 7; it has Basic: ")
     assert [point["step"] for point in curve][:2] == [100, 200]

@@ -256,3 +256,12 @@ def test_policies_that_do_not_fit_are_said_on_the_page() -> None:
     stage = Stage()
     with pytest.raises(UserError, match="no policy for behavior 'Basic'"):
         stage.run(lambda: EndlessPlay(stage, acting, None).play(shown(scene, stage), scene))
+
+
+def test_a_paused_page_shows_the_scene_before_its_first_step() -> None:
+    scene, stage = open_scene("sim:basic", agents=1, rendered=True), Stage(person_plays=True)
+    view = shown(scene, stage)
+    stage.close()
+    with pytest.raises(StageClosed):
+        view.receive(0.0)
+    assert stage.frame["picture"]
