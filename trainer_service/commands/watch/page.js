@@ -149,11 +149,13 @@ function actionOf({ words, keys, idle }, held, axes) {
   return { continuous, discrete };
 }
 
+const rank = (code) => (Object.keys(GLYPHS).indexOf(code) + 9) % 9;  // arrows first
+
 function hints(control) {
   if (hinted === control) return;
   hinted = control;
   at("hints").classList.toggle("held", control);
-  const keys = control ? [...acting.keys].map(([code, each]) => [code, each.word]) : [["KeyT", "take control"], ["KeyP", "pause"], ["KeyN", "one step"]];
+  const keys = control ? [...acting.keys].map(([code, each]) => [code, each.word]).sort((a, b) => rank(a[0]) - rank(b[0])) : [["KeyT", "take control"], ["KeyP", "pause"], ["KeyN", "one step"]];
   at("hints").replaceChildren(...keys.map(([code, word]) => {
     const chip = document.createElement("button"), name = document.createElement("b");
     chip.tabIndex = -1; chip.dataset.code = code;
