@@ -235,6 +235,12 @@ def a_pickle(path: Path) -> None:
     path.write_bytes(pickle.dumps({}))
 
 
+def another_number(path: Path) -> None:
+    whole = bytearray(path.read_bytes())
+    whole[whole.index(bytes(12), whole.index(b"data/0"))] = 1
+    path.write_bytes(whole)
+
+
 @pytest.mark.parametrize(
     ("damage", "expected"),
     [
@@ -243,6 +249,7 @@ def a_pickle(path: Path) -> None:
         (two_programs, "expected one data.pkl, got 2"),
         (big_endian, "little-endian"),
         (a_pickle, "expected a zip archive, as torch writes"),
+        (another_number, r"its part '.*data/0' is not what was written \(checksum\)"),
     ],
 )
 def test_an_archive_that_is_none_of_torchs(
