@@ -48,6 +48,7 @@ def _checks(setup: Setup) -> Iterator[Check]:
     yield Check("compiled kernel", installation.compiled_kernel)
     yield Check("gRPC server", installation.grpc_server)
     yield Check("PNG pictures", installation.pictures)
+    yield Check("watch", installation.watch_page)
     yield Check("ONNX export", installation.onnx_export)
     yield Check("mlagents_envs", installation.low_level_api)
     yield Check(f"port {setup.port}", partial(surroundings.attach_port, setup.port))

@@ -16,7 +16,7 @@ from trainer_service.commands.doctor.report import Finding
 from trainer_service.config import TrainerSettings
 from trainer_service.errors import UserError
 from unity_bridge.codec.pictures import decode_png, encode_png
-from unity_bridge.extras import install_hint
+from unity_bridge.extras import WATCH_PACKAGES, install_hint
 from unity_bridge.simulators.schemes import Scheme
 from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationSpec
 from unity_bridge.transport.inbox import can_serve_directly
@@ -69,6 +69,15 @@ def environments(scheme: Scheme) -> Finding:
         return Finding("ok", scheme.name, f"{' and '.join(missing)} not installed", remedy)
     found = [f"{name} {_version(name.replace('_', '-'))}" for name in scheme.packages if name not in missing]
     return Finding("ok", scheme.name, ", ".join(found))
+
+
+def watch_page() -> Finding:
+    """Checks for the packages that only the page of ``watch`` and ``demo`` needs."""
+    missing = [name for name in WATCH_PACKAGES if importlib.util.find_spec(name) is None]
+    if missing:
+        remedy = f"only watch and demo need it: {install_hint('watch')}"
+        return Finding("ok", "watch", f"{' and '.join(missing)} not installed", remedy)
+    return Finding("ok", "watch", ", ".join(f"{name} {_version(name)}" for name in WATCH_PACKAGES))
 
 
 def _version(distribution: str) -> str:

@@ -87,6 +87,8 @@ def without_configuration(
     found = look_at(options, given, attach_port)
     for line in found.lines():
         _logger.info("Suggested for %s", line)
+    if (steps := overrides.get("max_steps")) is not None:
+        _logger.info("max_steps is %s, as given, in the place of the suggested number.", steps)
     if not is_started:
         _logger.info("The settings are chosen. Start the simulator again to train.")
     text = found.to_yaml()

@@ -16,6 +16,7 @@ from trainer_service.commands.common import flags
 from trainer_service.commands.common.command import Flag
 from trainer_service.commands.common.jobs import Job, JobPool
 from trainer_service.commands.common.output import note, say
+from trainer_service.commands.watch.server import require_packages
 from trainer_service.commands.watch.sources import RunSource
 from trainer_service.commands.watch.watch import watch as show_page
 from trainer_service.config.players import EXPERT, RANDOM
@@ -87,6 +88,7 @@ def demo(
         f"--set=checkpoint_settings.autosave_interval_s={WATCHED_AUTOSAVE_S - 2}",
         f"--set=behaviors.3DBall.max_steps={_DEMO_STEPS}",
     )  # fmt: skip
+    require_packages()  # before a run that no page could show
     say("Training 3DBall: twelve platforms learn to keep a ball from falling. The best return is 100.")
     log = results_dir / f"{_DEMO_ID}.log"
     folder, began = results_dir / _DEMO_ID, time.time()

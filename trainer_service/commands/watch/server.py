@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hmac
+import importlib.util
 import json
 import secrets
 import socket
@@ -20,7 +21,7 @@ from typing import Any
 
 from trainer_service.commands.watch.stage import SPEEDS, Stage
 from trainer_service.errors import UserError
-from unity_bridge.extras import install_hint
+from unity_bridge.extras import WATCH_PACKAGES, install_hint
 from unity_bridge.simulators.client import terminate_like_ctrl_c
 from unity_bridge.transport.ports import is_local_name
 
@@ -82,10 +83,9 @@ def serve(
     Raises:
         UserError: starlette or uvicorn is missing, or the port is taken; or as ``play``.
     """
-    try:
-        import uvicorn
-    except ModuleNotFoundError:
-        raise UserError(f"watch: uvicorn is not installed: {install_hint('watch')}") from None
+    require_packages()
+    import uvicorn
+
     access = Access()
     with socket.socket() as listening, tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as private:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -128,15 +128,19 @@ def _open(url: str, private: Path) -> None:
         webbrowser.open(file.as_uri())
 
 
+def require_packages() -> None:
+    """Raises UserError where a package of the page is missing."""
+    missing = [name for name in WATCH_PACKAGES if importlib.util.find_spec(name) is None]
+    if missing:
+        raise UserError(f"watch: {' and '.join(missing)} not installed: {install_hint('watch')}")
+
+
 def application(stage: Stage, access: Access) -> Callable[..., Any]:
-    """The ASGI application. Raises UserError where starlette is missing."""
-    try:
-        from starlette.applications import Starlette
-        from starlette.requests import Request
-        from starlette.responses import PlainTextResponse, RedirectResponse, Response, StreamingResponse
-        from starlette.routing import Route
-    except ModuleNotFoundError:
-        raise UserError(f"watch: starlette is not installed: {install_hint('watch')}") from None
+    """The ASGI application."""
+    from starlette.applications import Starlette
+    from starlette.requests import Request
+    from starlette.responses import PlainTextResponse, RedirectResponse, Response, StreamingResponse
+    from starlette.routing import Route
 
     def refusal(request: Request) -> Response | None:
         if not is_local_name(request.headers.get("host")):

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import stat
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -13,6 +14,8 @@ from urllib.parse import unquote, urlsplit
 import pytest
 from processes import wait_until
 from watched_page import Page
+
+from trainer_service.commands.main import main
 
 pytest.importorskip("starlette")
 pytest.importorskip("uvicorn")
@@ -237,3 +240,13 @@ def test_a_run_of_simulators_that_attached_shows_its_curve_alone(
         note = next(frame["note"] for frame in frames if frame.get("note"))
     assert note.startswith("'far' has no checkpoint of step 7; it has Basic: ")
     assert [point["step"] for point in curve][:2] == [100, 200]
+
+
+def test_a_demo_without_the_packages_of_the_page_trains_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(sys.modules, "uvicorn", None)
+    assert main(["demo"]) == 2
+    assert "watch: uvicorn not installed: pip install" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
