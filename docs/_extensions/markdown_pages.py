@@ -70,7 +70,7 @@ def _write_text(app: Sphinx, page: str) -> None:
 def _index(app: Sphinx) -> str:
     """The pages by the captions of the first page's tables of contents, a line each with the first sentence."""
     env, root = app.env, app.config.root_doc
-    lines = [f"# {app.config.html_title}", "", f"> {_summary(env, root)}"]
+    lines = [f"# {app.config.project} {app.config.version}", "", f"> {_summary(env, root)}"]
     for toctree in env.get_doctree(root).findall(addnodes.toctree):
         lines += ["", f"## {toctree['caption']}", ""]
         lines += [_entry(env, page) for page in _pages(env, toctree)]

@@ -148,7 +148,7 @@ def test_the_page_shows_and_controls_a_scene(opened: list[Page], tmp_path: Path)
         first = next(frame for frame in frames if frame.get("picture"))
         assert first["policy"] == "expert"
         assert page.do(do="speed", value=16.0) == 204
-        returned = next(frame for frame in frames if frame["returns"])
+        returned = next(frame for frame in frames if frame.get("returns"))
         assert returned["returns"][0] == pytest.approx(0.93)
         assert page.do(do="pause") == 204
         paused = next(frame for frame in frames if frame["paused"])

@@ -342,7 +342,7 @@ def test_a_failed_start_does_not_take_the_run_id(tmp_path: Path) -> None:
     with RunFolder.open(tmp_path, "run") as failed:
         failed.write_configuration("x")
         fill(failed.path, "run_logs/Player-0.log")
-    with pytest.raises(UserError, match=r"no run 'run' in '.*': its folder is there, but a start ended"):
+    with pytest.raises(UserError, match=r"no run 'run' in '.*': its folder exists, but the run ended"):
         RunFolder.open(tmp_path, "run", resume=True)
     with RunFolder.open(tmp_path, "run") as again:
         assert again.writable
