@@ -1,4 +1,4 @@
-"""Evaluations while a run goes on."""
+"""Evaluations during a run."""
 
 from __future__ import annotations
 
