@@ -24,7 +24,7 @@ RUN pip wheel --no-cache-dir --no-deps --wheel-dir /wheel /tmp/trainer-service
 FROM python:3.11-slim
 
 ARG TORCH_INDEX
-RUN pip install --no-cache-dir "torch>=2.10,<2.14" ${TORCH_INDEX:+--index-url "$TORCH_INDEX"}
+RUN pip install --no-cache-dir "torch>=2.10,<2.16" ${TORCH_INDEX:+--index-url "$TORCH_INDEX"}
 
 RUN --mount=type=bind,from=wheel,source=/wheel,target=/wheel \
     pip install --no-cache-dir "$(ls /wheel/*.whl)[ray,prometheus,remote]"
