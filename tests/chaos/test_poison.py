@@ -158,7 +158,9 @@ def test_the_first_to_come_cannot_end_a_run(scene, note, stranger: str) -> None:
     heard = first_refusal(port, conversation(random.Random(1), stranger)[:3])
     scene.healthy(port).go_on()
     note(
-        f"the first to come declares `{stranger[:12]}`", "1", f"refused: {heard is not None}; the run continues"
+        f"the first to come declares `{stranger[:12]}`",
+        "1",
+        f"refused: {heard is not None}; the run continues",
     )
     assert heard is not None
     assert run.poll() is None
