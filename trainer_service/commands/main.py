@@ -37,9 +37,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # pygame would take SIGTERM for the close button of a window.
     os.environ.setdefault("SDL_NO_SIGNAL_HANDLERS", "1")
     if sys.platform == "linux" and not {"DISPLAY", "WAYLAND_DISPLAY"} & os.environ.keys():
-        os.environ.setdefault(
-            "SDL_VIDEODRIVER", "dummy"
-        )  # without a screen pygame writes errors beside pictures
+        # Without a screen pygame writes errors beside its pictures.
+        os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
     collect_garbage_seldom()
     atexit.register(gc.freeze)  # torch is a second's work to collect, for a process that ends anyway
     if not (sys.argv[1:] if arguments is None else arguments):

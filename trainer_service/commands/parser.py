@@ -158,8 +158,8 @@ class _Parser(argparse.ArgumentParser):
         for action in self._actions:
             if isinstance(action, argparse._SubParsersAction):
                 known += list(action.choices)
-        is_ambiguous = message.startswith("ambiguous option")  # the message lists what fits
-        for word in re.sub("['=:]", " ", message.partition(": expected ")[0]).split() * (not is_ambiguous):
+        asked = "" if message.startswith("ambiguous option") else message.partition(": expected ")[0]
+        for word in re.sub("['=:]", " ", asked).split():  # an ambiguous one is told with the flags that fit
             near = difflib.get_close_matches(_ELSEWHERE.get(word, word), known, n=1, cutoff=0.75)
             if near and near[0] != word and word not in known:
                 message += f" (did you mean '{near[0]}'?)"

@@ -6,7 +6,7 @@ import importlib
 import importlib.util
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from importlib import metadata
 
 import numpy as np
@@ -63,21 +63,24 @@ def _dependency(requirement: Requirement) -> Finding:
 
 def environments(scheme: Scheme) -> Finding:
     """Checks for the packages that only environments of a scheme need."""
-    missing = [name for name in scheme.packages if importlib.util.find_spec(name) is None]
-    if missing and (scheme.needs_all or len(missing) == len(scheme.packages)):
-        remedy = f"only {scheme.name}: environments need it: {install_hint(scheme.name)}"
-        return Finding("ok", scheme.name, f"{' and '.join(missing)} not installed", remedy)
-    found = [f"{name} {_version(name.replace('_', '-'))}" for name in scheme.packages if name not in missing]
-    return Finding("ok", scheme.name, ", ".join(found))
+    needed = f"only {scheme.name}: environments need it"
+    return _optional(scheme.name, scheme.packages, needed, needs_all=scheme.needs_all)
 
 
 def watch_page() -> Finding:
     """Checks for the packages that only the page of ``watch`` and ``demo`` needs."""
-    missing = [name for name in WATCH_PACKAGES if importlib.util.find_spec(name) is None]
-    if missing:
-        remedy = f"only watch and demo need it: {install_hint('watch')}"
-        return Finding("ok", "watch", f"{' and '.join(missing)} not installed", remedy)
-    return Finding("ok", "watch", ", ".join(f"{name} {_version(name)}" for name in WATCH_PACKAGES))
+    return _optional("watch", WATCH_PACKAGES, "only watch and demo need it", needs_all=True)
+
+
+def _optional(extra: str, packages: Sequence[str], needed: str, *, needs_all: bool) -> Finding:
+    """The finding on the packages of an extra, of which all are needed, or any one."""
+    missing = [name for name in packages if importlib.util.find_spec(name) is None]
+    if missing and (needs_all or len(missing) == len(packages)):
+        return Finding(
+            "ok", extra, f"{' and '.join(missing)} not installed", f"{needed}: {install_hint(extra)}"
+        )
+    found = [f"{name} {_version(name.replace('_', '-'))}" for name in packages if name not in missing]
+    return Finding("ok", extra, ", ".join(found))
 
 
 def _version(distribution: str) -> str:

@@ -6,11 +6,11 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
-from trainer_service.config import PlayerName, load_run_options
+from trainer_service.config import PlayerName, RunOptions, load_run_options
 from trainer_service.errors import UserError
 from trainer_service.running.collection.router import parse_behavior_id
 from trainer_service.running.evaluation.evaluate import PolicyActors
@@ -109,7 +109,7 @@ class RunSource:
         """How far the run was at the last call of ``curve``, in words; empty where that is not known."""
         layout = RunLayout(self.folder)
         try:
-            options = load_run_options(layout.configuration, {}).options
+            options = _options_of(layout.configuration, layout.configuration.stat().st_mtime_ns)
             row = self._rows[-1]
             most = options.behavior_settings(row["behavior"]).max_steps
             saved = saved_status(layout.status).behavior(row["behavior"]).final_checkpoint
@@ -127,6 +127,12 @@ class RunSource:
         if returns := [each for each in own if each is not None]:
             parts += [f"mean return {returns[-1]:.4g}", f"best {max(returns):.4g}"]
         return " · ".join(parts)
+
+
+@lru_cache(maxsize=1)
+def _options_of(configuration: Path, changed_ns: int) -> RunOptions:
+    """The options of a run. A page asks every second, and they change only where the run is started again."""
+    return load_run_options(configuration, {}).options
 
 
 def _mean_return(row: Mapping[str, Any]) -> float | None:
