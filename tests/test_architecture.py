@@ -247,30 +247,3 @@ def test_packages_keep_off_what_they_never_import(package: str) -> None:
                 continue
             unwanted = [other for other in NEVER[package] if lies_in(module, other)]
             assert not unwanted, f"{module_of(path)} must not import {module}"
-
-
-def test_lazy_imports_are_found(tmp_path: Path) -> None:
-    path = tmp_path / "wrong.py"
-    path.write_text("def late():\n    from trainer_service import cli\n    import torch.nn\n")
-    assert list(imports(path)) == ["trainer_service", "trainer_service.cli", "torch.nn"]
-    assert imported_modules(path) == {"trainer_service.cli"}
-
-
-def test_typing_only_imports_are_found(tmp_path: Path) -> None:
-    path = tmp_path / "wrong.py"
-    path.write_text("if TYPE_CHECKING:\n    from trainer_service.errors import TrainerError\n")
-    assert imported_modules(path) == {"trainer_service.errors"}
-
-
-def test_longest_name_decides_the_rank() -> None:
-    assert (
-        rank("trainer_service.commands.main")
-        > rank("trainer_service.ops.losses")
-        > rank("unity_bridge.specs")
-    )
-    assert rank("trainer_service.commands.train.run") > rank("trainer_service.running.training.run")
-
-
-def test_cycles_are_found_through_other_modules() -> None:
-    assert cycles({"a": {"b"}, "b": {"c"}, "c": {"a", "d"}, "d": set()}) == [{"a", "b", "c"}]
-    assert cycles({"a": {"b"}, "b": {"c"}, "c": set()}) == []

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import ast
-import configparser
 import functools
 import importlib
-import os
 import re
 import shlex
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, get_type_hints
 
 import numpy as np
 import page_blocks
@@ -27,8 +23,6 @@ from trainer_service.commands import main as cli
 from trainer_service.commands.parser import build_parser
 from trainer_service.config import parse_run_options
 from trainer_service.config.reading.used_plugins import PLUGIN_GROUPS
-from trainer_service.running.callbacks import METHODS as CALLBACK_METHODS
-from trainer_service.running.runs.layout import RunLayout
 from unity_bridge.programs.executables import Command
 from unity_bridge.server.bridge import Bridge, BridgeSettings, Tick
 from unity_bridge.simulators import command as simulator
@@ -145,71 +139,6 @@ def test_flags_exist(capsys: pytest.CaptureFixture[str]) -> None:
     assert not unknown, f"no command of ours has {sorted(unknown)}"
 
 
-def test_the_page_on_servers_names_the_metrics_that_there_are(tmp_path: Path) -> None:
-    from trainer_service.running.metrics import EpisodeStats, Summary
-    from trainer_service.running.monitoring.prometheus import RunMetrics
-    from trainer_service.running.monitoring.run_monitor import BehaviorState, RunMonitor, RunState
-    from trainer_service.running.runs.layout import RunLayout
-
-    for name in ("checkpoint.safetensors", "Ball-5.safetensors"):
-        (tmp_path / "Ball").mkdir(exist_ok=True)
-        (tmp_path / "Ball" / name).touch()
-    monitor = RunMonitor(RunLayout(tmp_path))
-    source: Any = SimpleNamespace(num_simulators=1, num_restarts=0)
-    monitor.tick(source, {})  # type: ignore[arg-type]
-    monitor.state = RunState(1, 0, {"Ball": BehaviorState(5, 10, 1.0, 1)})
-    one = np.ones(1)
-    stats = EpisodeStats(one, one, one)
-    monitor.write(Summary(behavior="Ball", step=5, wall_s=1.0, steps_per_s=1.0, stats=stats))
-    text = RunMetrics(monitor, "walker").text().decode()
-    made = set(re.findall(r"^(trainer_service_\w+)[{ ]", text, re.MULTILINE))
-    page = text_of(REPOSITORY / "docs" / "on-a-server.md")
-    assert set(re.findall(r"trainer_service_\w+", page)) == made
-
-
-def test_files_on_the_page_on_servers_are_well_formed() -> None:
-    page = REPOSITORY / "docs" / "on-a-server.md"
-    scrape, rules = map(yaml.safe_load, blocks(page, "yml"))
-    assert [each["job_name"] for each in scrape["scrape_configs"]] == ["trainer"]
-    assert all({"alert", "expr"} <= set(rule) for rule in rules["groups"][0]["rules"])
-    unit = configparser.ConfigParser(interpolation=None)
-    unit.optionxform = str  # type: ignore[assignment,method-assign]
-    unit.read_string(blocks(page, "ini")[0])
-    flags = unit["Service"]["ExecStart"].partition("%i ")[2]
-    _, unknown = build_parser().parse_known_args(["learn", *shlex.split(flags)])
-    assert not unknown
-
-
-@pytest.mark.process
-@pytest.mark.skipif(os.name != "posix", reason="needs a shell")
-@pytest.mark.parametrize(
-    ("there", "resumes"),
-    [
-        ([], False),
-        ([".lock", "configuration.yaml", "run_logs"], False),
-        ([".lock", "configuration.yaml", "run_logs", "metrics.jsonl"], True),
-        (["configuration.yaml", "Walker"], True),
-    ],
-)
-def test_the_script_for_servers_resumes_what_is_a_run(
-    tmp_path: Path, there: list[str], resumes: bool
-) -> None:
-    for name in there:
-        (tmp_path / "results" / "walker" / name).mkdir(parents=True)
-    assert RunLayout(tmp_path / "results" / "walker").has_run() is resumes
-    (tmp_path / "start_run.sh").write_text(blocks(REPOSITORY / "docs" / "on-a-server.md", "sh")[0])
-    (tmp_path / "mlagents-style").write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
-    (tmp_path / "mlagents-style").chmod(0o755)
-    said = subprocess.run(
-        ["sh", "start_run.sh", "walker", "--env=a b"],
-        cwd=tmp_path,
-        env={**os.environ, "PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}"},
-        check=True, capture_output=True, text=True, timeout=60,
-    )  # fmt: skip
-    expected = ["learn", "walker.yaml", "--run-id=walker", "--env=a b", *(["--resume"] if resumes else [])]
-    assert said.stdout.splitlines() == expected
-
-
 @pytest.mark.parametrize("target", sorted({words[0] for words in command_lines("make") if words}))
 def test_make_targets_exist(target: str) -> None:
     makefile = (REPOSITORY / "Makefile").read_text(encoding="utf-8")
@@ -288,39 +217,6 @@ def test_python_on_pages_imports_what_exists() -> None:
                 assert all(resolves(f"{node.module}.{alias.name}") for alias in node.names), ast.unparse(node)
             elif isinstance(node, ast.Attribute) and ast.unparse(node.value) == "trainer_service":
                 assert hasattr(importlib.import_module("trainer_service"), node.attr), ast.unparse(node)
-
-
-def test_callbacks_on_pages_have_the_types_of_the_methods_that_they_override() -> None:
-    shown = set()
-    for block in blocks(REPOSITORY / "docs" / "callbacks.md", "python"):
-        if "(Callback):" not in block:
-            continue
-        names: dict[str, Any] = {}
-        exec(block, names)
-        [kind] = [
-            each
-            for each in names.values()
-            if isinstance(each, type) and each.__base__ is trainer_service.Callback
-        ]
-        for name in set(CALLBACK_METHODS) & vars(kind).keys():
-            hints, known = (get_type_hints(getattr(each, name)) for each in (kind, trainer_service.Callback))
-            assert {key: each for key, each in hints.items() if key != "return"} == {
-                key: each for key, each in known.items() if key != "return"
-            }
-            shown.add(name)
-    assert shown == {"on_collection", "on_step", "on_episode_end", "shape_rewards"}
-
-
-PORTS = sorted((REPOSITORY / "docs").glob("coming-from-*.md"))
-"""Pages that show programs of other libraries beside ours."""
-
-
-@pytest.mark.parametrize("page", PORTS, ids=label)
-def test_programs_that_are_ported_are_python(page: Path) -> None:
-    theirs = blocks(page, "py")
-    assert theirs
-    for text in theirs:
-        compile(text, label(page), "exec")
 
 
 @pytest.mark.process

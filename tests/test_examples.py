@@ -50,6 +50,7 @@ def test_an_own_environment_is_solved(tmp_path: Path) -> None:
     assert score > -3.0
 
 
+@pytest.mark.thorough
 def test_an_own_encoder_sees_the_map(tmp_path: Path) -> None:
     (found,) = numbers(r"([\d.]+) mushrooms", output_of("own_encoder.py", tmp_path))
     assert found > 8.0
@@ -60,8 +61,3 @@ def test_a_policy_balances_in_a_loop(tmp_path: Path) -> None:
     said = output_of("policy_in_a_loop.py", tmp_path)
     assert sum(numbers(r"episode with seed \d: (\d+)", said)) > 200
     assert "pushes to the right: [1, 0]" in said
-
-
-def test_seeds_are_compared(tmp_path: Path) -> None:
-    slow, fast = numbers(r"rate-[\d.]+: return ([\d.]+)", output_of("compare_seeds.py", tmp_path))
-    assert fast > slow

@@ -51,15 +51,3 @@ def test_every_cell_is_python_that_uses_names_there_are(notebook: Path) -> None:
         compile(cell, notebook.name, "exec")
         for part in cell.split("trainer_service.")[1:]:
             assert hasattr(trainer_service, part.partition("(")[0]), part
-
-
-@pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.name)
-def test_what_a_notebook_shows_is_of_one_run(notebook: Path) -> None:
-    code = [
-        cell
-        for cell in json.loads(notebook.read_text(encoding="utf-8"))["cells"]
-        if cell["cell_type"] == "code"
-    ]
-    counts = [cell["execution_count"] for cell in code if cell["execution_count"] is not None]
-    assert counts == sorted(counts)
-    assert not any(output["output_type"] == "error" for cell in code for output in cell["outputs"])

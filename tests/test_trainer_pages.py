@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import importlib
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -138,28 +137,3 @@ def equations() -> Iterator[tuple[str, str]]:
         prose = re.sub(r"```.*?```|`[^`\n]+`", "", text_of(page), flags=re.DOTALL)
         for match in EQUATION.finditer(prose):
             yield page.name, match["text"] or match["inline"]
-
-
-def test_all_pages_but_one_show_a_bundled_file() -> None:
-    bundled = [page.stem for page in PAGES if CONFIG_LINK.match(section(page, "Example").strip())]
-    assert len(bundled) == len(PAGES) - 1
-
-
-def test_equations_can_be_drawn_without_a_script(monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("latex2mathml")
-    monkeypatch.syspath_prepend(REPOSITORY / "docs" / "_extensions")
-    draw = importlib.import_module("mathml").mathml
-    found = list(equations())
-    assert {name for name, _ in found} == {page.name for page in (OVERVIEW, *PAGES)}
-    for name, text in found:
-        # A command that the converter does not know stays as it is, with its backslash.
-        drawn = re.sub(r'alttext="[^"]*"', "", draw(text, is_block=True))
-        assert "\\" not in drawn, f"{name}: {text}"
-
-
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_a_page_names_its_sources(page: Path) -> None:
-    sources = section(page, "Sources")
-    links = re.findall(r"\[arXiv:(?P<shown>[\d.]+)]\(https://arxiv\.org/abs/(?P<linked>[\d.]+)\)", sources)
-    assert links
-    assert all(shown == linked for shown, linked in links)

@@ -9,14 +9,12 @@ import gym_results
 import pytest
 from gym_scores import rows as gym
 from gym_scores.peer import PPO
-from learning.cases import Case, cases
+from learning.cases import cases
 from learning.lines import Line
 from learning.worlds import World
 from marl import rows as marl
 from marl.opponents import TASKS, encounter_of, merged
 from marl.page import ENCOUNTERS, KEPT
-from measuring.contest import ALGORITHMS, our_row
-from measuring.scenes import SCENES
 from measuring.scores import read_lines, score_of
 
 from trainer_service.config import TrainerSettings, load_run_options
@@ -54,11 +52,6 @@ def test_configurations_of_teams_are_sound(config: str) -> None:
     assert load_run_options(CHECKOUT / config).warnings == ()
 
 
-def test_every_configuration_beside_the_benchmarks_is_used() -> None:
-    there = {f"{marl.COMPARED}/{path.name}" for path in (CHECKOUT / marl.COMPARED).iterdir()}
-    assert there == {path for path in CONFIGS if path.startswith(marl.COMPARED)}
-
-
 def test_kept_scores_are_of_rows_and_their_peers() -> None:
     peers = {name for row in gym.ROWS for name in (row.name, row.peer)}
     assert {score.row for score in read_lines(gym_results.KEPT, score_of)} <= peers
@@ -69,16 +62,10 @@ def test_kept_scores_are_of_rows_and_their_peers() -> None:
     assert all({each.learner, each.opponent} <= learners[each.task] for each in games)
 
 
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_every_algorithm_of_the_contest_has_a_row(algorithm: str) -> None:
-    row = our_row(algorithm, 7, "sim")
-    assert (row.trained_on, row.scored_on) == ("sim:spread", "pettingzoo:mpe2.simple_spread_v3")
-
-
-@pytest.mark.parametrize("name", SCENES)
-def test_settings_of_measured_scenes_outlast_runs(name: str) -> None:
-    (behavior,) = load_run_options(SCENES[name].config).options.behaviors.values()
-    assert behavior.max_steps > SCENES[name].steps
+def _keys(section: object) -> list[str]:
+    if not isinstance(section, dict):
+        return []
+    return [*section, *(key for value in section.values() for key in _keys(value))]
 
 
 def test_settings_of_learning_tests_are_valid() -> None:
@@ -86,19 +73,6 @@ def test_settings_of_learning_tests_are_valid() -> None:
     for case in cases():
         settings = TrainerSettings.model_validate(case.settings)
         assert set(case.changes) <= set(_keys(settings.model_dump())), case.name
-
-
-def _keys(section: object) -> list[str]:
-    if not isinstance(section, dict):
-        return []
-    return [*section, *(key for value in section.values() for key in _keys(value))]
-
-
-def test_only_what_a_learning_test_changes_is_told() -> None:
-    recurrent = next(case for case in cases() if case.name == "recurrent_sac[continuous]")
-    assert isinstance(recurrent, Case)
-    assert (recurrent.changes["memory_size"], recurrent.changes["max_steps"]) == (16, 4000)
-    assert "hidden_units" not in recurrent.changes
 
 
 @pytest.mark.parametrize(

@@ -27,33 +27,5 @@ def test_the_page_is_not_stale(tool: ModuleType, capsys: pytest.CaptureFixture[s
     assert stale == 0, capsys.readouterr().out
 
 
-def test_check_names_a_stale_page_and_does_not_change_it(
-    tool: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    page = tmp_path / "docs" / "command-line.md"
-    page.parent.mkdir()
-    page.write_text("old")
-    table = tmp_path / tool.TABLE
-    table.parent.mkdir(parents=True)
-    table.write_text("old")
-    assert tool.main(["--check"], tmp_path) == 1
-    assert "python tools/write_command_line_docs.py" in capsys.readouterr().out
-    assert (page.read_text(), table.read_text()) == ("old", "old")
-    assert tool.main([], tmp_path) == 0
-    commands = tool.read_commands()
-    assert page.read_text(encoding="utf-8") == tool.page(commands)
-    assert table.read_text(encoding="utf-8") == tool.table(commands)
-
-
 def test_every_argument_has_a_meaning(tool: ModuleType) -> None:
     assert "|  |" not in tool.page(tool.read_commands())
-
-
-def test_rows_show_values_choices_and_defaults(tool: ModuleType) -> None:
-    text = tool.page(tool.read_commands())
-    assert "| `--seed N` | " in text
-    assert "| `--group-by {config,name,run}` | " in text
-    assert "`--isolate`, `--no-isolate`" in text
-    assert "| `[NAME …]` | " in text
-    assert "(default 100) |" in text
-    assert "--tensorflow" not in text  # accepted for old scripts, and hidden

@@ -39,34 +39,6 @@ def test_nothing_is_stale(tool: ModuleType, capsys: pytest.CaptureFixture[str]) 
     assert stale == 0, capsys.readouterr().out
 
 
-def test_check_names_stale_files_and_changes_none(
-    tool: ModuleType, copy: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    page = copy / "docs" / "configuration.md"
-    page.write_text(page.read_text().replace("| `tau` |", "| `tao` |"))
-    before = page.read_text()
-    assert tool.main(["--check"], copy) == 1
-    output = capsys.readouterr().out
-    assert "docs/configuration.md is stale" in output.replace("\\", "/")
-    assert "configs/schema.json is stale" in output.replace("\\", "/")
-    assert page.read_text() == before
-
-
-def test_writing_keeps_text_written_by_hand(tool: ModuleType, copy: Path) -> None:
-    page = copy / "docs" / "configuration.md"
-    assert tool.main([], copy) == 0
-    text = page.read_text()
-    page.write_text("My words.\n" + text.replace("| `tau` |", "| `tao` |") + "The end.\n")
-    assert tool.main([], copy) == 0
-    assert page.read_text() == "My words.\n" + text + "The end.\n"
-    assert tool.main(["--check"], copy) == 0
-
-
-def test_a_page_without_markers_is_refused(tool: ModuleType) -> None:
-    with pytest.raises(ValueError, match="lacks one of the two markers"):
-        tool.page_with("No markers.", "generated")
-
-
 def test_every_key_of_every_section_has_a_row(tool: ModuleType) -> None:
     told = tool.tables()
     definitions = tool.json_schema()["$defs"]

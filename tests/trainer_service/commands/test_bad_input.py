@@ -93,19 +93,6 @@ def test_a_configuration_that_cannot_be_used(
     assert not Path("results").exists()
 
 
-def test_all_mistakes_of_a_configuration_are_told_at_once(refused, workplace: Path) -> None:
-    Path("config.yaml").write_text(
-        "behaviors:\n  B:\n    max_stepz: 3\n    time_horizon: 0\n    threaded: 7\n"
-    )
-    message = refused("learn", "config.yaml", "--env=sim:basic")
-    for key in ("max_stepz", "time_horizon", "threaded"):
-        assert f"behaviors.B.{key}" in message
-
-
-def test_a_configuration_that_is_missing(refused) -> None:
-    assert "missing.yaml" in refused("learn", "missing.yaml", "--env=sim:basic")
-
-
 @pytest.mark.parametrize("run_id", ["..", "/var/run", "", "x" * 300, "a/b", ".", "run\n", "\udce8\udcb5"])
 @pytest.mark.parametrize("command", ["learn", "evaluate"])
 def test_a_run_id_that_cannot_be_a_folder_of_results(
@@ -144,12 +131,6 @@ def test_a_port_that_is_in_use(refused, configure, port_in_use: int) -> None:
     assert f"127.0.0.1:{port_in_use} is in use by process {os.getpid()} (" in message
 
 
-def test_a_base_port_that_is_in_use(refused, configure, port_in_use: int) -> None:
-    configure("Basic")
-    message = refused("learn", "config.yaml", "--env=sim:basic", "--isolate", f"--base-port={port_in_use}")
-    assert f"127.0.0.1:{port_in_use} is in use by process {os.getpid()} (" in message
-
-
 def test_a_metrics_port_that_is_in_use(refused, configure, workplace: Path, port_in_use: int) -> None:
     configure("Basic")
     message = refused("learn", "config.yaml", "--env=sim:basic", f"--metrics-port={port_in_use}")
@@ -168,30 +149,6 @@ def test_a_host_that_other_machines_reach_without_a_certificate(
     assert message.startswith("to make a certificate the package cryptography is needed")
     assert 'pip install -e ".[remote]"' in message
     assert "--insecure-listen" in message
-    assert not (workplace / "results").exists()
-
-
-@pytest.mark.parametrize(
-    ("flags", "expected"),
-    [
-        (["--tls-cert=c.pem"], "--tls-cert and --tls-key: expected both or none, got one of them"),
-        (["--tls-cert=c.pem", "--tls-key=k.pem"], "'k.pem': cannot read it: No such file"),
-        (
-            ["--token-file=config.yaml"],
-            "'config.yaml', line 1: expected a token of 16 to 200 ASCII characters",
-        ),
-        (
-            ["--host=0.0.0.0", "--insecure-listen", "--tls-key=k.pem", "--token-file=t"],
-            "--insecure-listen: the port would have no TLS and no token: leave out --tls-key, --token-file",
-        ),
-    ],
-)
-def test_certificates_and_tokens_that_cannot_be_used(
-    refused, configure, workplace: Path, monkeypatch: pytest.MonkeyPatch, flags: list[str], expected: str
-) -> None:
-    monkeypatch.setenv("TRAINER_SERVICE_CONFIG", str(workplace / "user"))
-    configure("Basic")
-    assert expected in refused("learn", "config.yaml", *flags)
     assert not (workplace / "results").exists()
 
 
@@ -279,26 +236,6 @@ def test_a_mistake_in_between_ends_a_run_without_harm(play, mistake: str) -> Non
 
 
 @posix_only
-@pytest.mark.parametrize(
-    ("late", "reason"),
-    [
-        ("long-name", "its name must be at most 200 bytes long, got 300"),
-        ("unlisted-behavior", "The behavior name 'Runner' has not been specified"),
-    ],
-)
-def test_a_late_declaration_that_fits_nothing_costs_no_restart(
-    mlagents_style, configure, actor, late: str, reason: str
-) -> None:
-    configure("Walker")
-    env = actor("introduce", "confirm", *["step"] * 42, late, "forever")
-    said = mlagents_style("learn", "config.yaml", f"--env={env}", "--run-id=w", "--seed=1")
-    assert said.code == 2, said
-    assert reason in said.err
-    assert "starting it again" not in said.out + said.err
-    assert read_content(Path("results/w/Walker/checkpoint.safetensors"))["step"] > 128
-
-
-@posix_only
 def test_values_that_cannot_be_used_cost_themselves_only(mlagents_style, configure, actor) -> None:
     """They are 0 to every learner; the log says where they were, the summary how many."""
     mistakes = {
@@ -347,14 +284,6 @@ def test_a_behavior_whose_name_leads_out_of_the_run(refused, workplace: Path, ac
     message = refused("learn", "config.yaml", f"--env={env}", *ONCE)
     assert "behavior name '../../Walker' must not contain slashes" in message
     assert not list(workplace.rglob("*.safetensors"))
-
-
-@posix_only
-def test_a_behavior_that_never_shows_up_is_named(mlagents_style, configure, actor) -> None:
-    configure("Walker", "Ghost")
-    said = mlagents_style("learn", "config.yaml", f"--env={actor('introduce', 'confirm', 'forever')}", *ONCE)
-    assert said.code == 0
-    assert said.out.count("No simulator has declared 'Ghost'") == 1
 
 
 def test_behaviors_of_lessons_and_targets_that_never_show_up_are_named(
@@ -430,20 +359,6 @@ def test_a_disk_that_stays_full_leaves_the_last_checkpoint(refused, configure, h
     assert not list(newest.parent.glob(".*"))
 
 
-@posix_only
-def test_a_limit_of_the_system_on_files_is_named(refused, configure, hosted) -> None:
-    import resource
-
-    configure("Treadmill", max_steps=18, network_settings={"hidden_units": 128, "num_layers": 2})
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, hard))
-    try:
-        message = refused("learn", "config.yaml", *ONCE, *hosted("treadmill"))
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-    assert "cannot write 'results/w/Treadmill/checkpoint.safetensors': File too large" in message
-
-
 class Bomb:
     """An object as a stranger's checkpoint might hold it: code that runs when it is unpickled."""
 
@@ -459,20 +374,8 @@ def emptied(path: Path) -> None:
     path.write_bytes(b"")
 
 
-def scribbled_over(path: Path) -> None:
-    path.write_bytes(b"not a checkpoint at all")
-
-
 def pickled_code(path: Path) -> None:
     path.write_bytes(pickle.dumps(Bomb()))
-
-
-def saved_code(path: Path) -> None:
-    torch.save({"format": 1, "behavior": Bomb()}, path)
-
-
-def of_another_program(path: Path) -> None:
-    torch.save({"weights": torch.zeros(3)}, path)
 
 
 def incomplete(path: Path) -> None:
@@ -481,7 +384,7 @@ def incomplete(path: Path) -> None:
     torch.save(content, path)
 
 
-DAMAGES = [truncated, emptied, scribbled_over, pickled_code, saved_code, of_another_program, incomplete]
+DAMAGES = [truncated, emptied, pickled_code, incomplete]
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
@@ -500,17 +403,6 @@ def test_a_damaged_checkpoint_is_named_before_anything_starts(
     }[command]
     assert f"'{checkpoint}'" in refused(*line)
     assert not Path("exploded").exists()
-
-
-def test_beside_a_damaged_checkpoint_the_newest_other_one_is_named(refused, configure, make_behavior) -> None:
-    configure("Walker")
-    newest, numbered = (
-        Path("results/w/Walker", name) for name in ("checkpoint.safetensors", "Walker-0.safetensors")
-    )
-    save_checkpoint(checkpoint_of(make_behavior(name="Walker")), newest, numbered)
-    truncated(newest)
-    message = refused("learn", "config.yaml", "--run-id=v", "--initialize-from=w", "--env=sim:basic")
-    assert f"The newest other checkpoint is '{numbered}'" in message
 
 
 @posix_only

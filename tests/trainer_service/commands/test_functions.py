@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import json
-import logging
 import warnings
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -59,19 +58,6 @@ def test_stepping_by_hand_gives_what_evaluate_gives(run: trainer_service.Outcome
     assert scores["Walk"].mean_return == pytest.approx(np.mean(returns), rel=1e-5)
 
 
-def test_a_run_without_a_summary_has_the_columns_of_every_run(
-    run: trainer_service.Outcome, tmp_path: Path
-) -> None:
-    short = trainer_service.train({**QUICK, "max_steps": 40}, Walk, run_id="s", results_dir=tmp_path)
-    empty = trainer_service.load_metrics(short)
-    full = trainer_service.load_metrics(run)
-    assert list(empty) == list(full)[: len(empty)]
-    assert {"behavior", "step", "wall_s", "mean_return", "steps_per_s"} <= set(empty)
-    assert all(column.shape == (0,) for column in empty.values())
-    for name in ("behavior", "step", "episodes", "mean_return"):
-        assert empty[name].dtype == full[name].dtype
-
-
 def test_metrics_are_columns_of_equal_length(run: trainer_service.Outcome) -> None:
     table = trainer_service.load_metrics(run)
     assert table["behavior"].tolist() == ["Walk"] * 2
@@ -94,46 +80,12 @@ def test_a_film_is_as_long_as_its_episodes(run: trainer_service.Outcome, tmp_pat
         trainer_service.record(run, tmp_path / "film.txt", Walk)
 
 
-def test_a_film_ends_where_its_episodes_are_cut(run: trainer_service.Outcome, tmp_path: Path) -> None:
-    from PIL import Image
-
-    path = trainer_service.record(
-        run,
-        tmp_path / "cut.gif",
-        Walk,
-        env_kwargs={"goal": 1.0},
-        env_args=[],
-        episodes=2,
-        max_episode_steps=4,
-    )
-    with Image.open(path) as film:
-        assert sum(_durations(film)) / 1000 == pytest.approx(2 * 4 / 10, abs=0.25)
-
-
-def test_scores_tell_how_many_episodes_were_cut(run: trainer_service.Outcome) -> None:
-    score = trainer_service.evaluate(run, Walk(goal=1.0), env_args=[], episodes=3, max_episode_steps=4)[
-        "Walk"
-    ]
-    assert (score.num_cut, score.lengths) == (3, (4, 4, 4))
-
-
 def _durations(film) -> list[float]:
     found = []
     for frame in range(film.n_frames):
         film.seek(frame)
         found.append(film.info["duration"])
     return found
-
-
-def test_models_are_written_where_they_are_wanted(run: trainer_service.Outcome, tmp_path: Path) -> None:
-    assert trainer_service.export(run, output=tmp_path / "a.onnx") == {"Walk": tmp_path / "a.onnx"}
-    assert (tmp_path / "a.onnx").stat().st_size > 0
-
-
-def test_tab_completion_knows_every_name() -> None:
-    assert dir(trainer_service) == sorted(trainer_service.__all__)
-    for name in trainer_service.__all__:
-        assert getattr(trainer_service, name) is not None
 
 
 def test_a_run_goes_on_with_the_object_and_survives_its_death(
@@ -205,19 +157,6 @@ def test_lists_of_agents_train_without_a_prefix_and_without_warnings(
     assert row["mean_group_return"] > row["mean_return"]
 
 
-def test_the_checker_of_a_made_environment_does_not_warn_of_lists(
-    tmp_path: Path, repository: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.syspath_prepend(repository / "tests" / "programs")
-    foragers = importlib.import_module("foragers")
-    monkeypatch.setattr(foragers.Foragers, "n_agents", 3, raising=False)
-    env = gymnasium.make("Foragers-v0")
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        outcome = trainer_service.train(QUICK, env, run_id="l", results_dir=tmp_path)
-    assert outcome.steps["Foragers-v0"] >= 400
-
-
 def test_what_is_no_environment_is_named() -> None:
     with pytest.raises(UserError, match=r"env: expected a text as for --env, a path, .* got 5"):
         trainer_service.train(QUICK, env=5)
@@ -249,19 +188,6 @@ def test_a_run_shows_as_much_as_is_asked_for(
     assert shown.err == ""
     assert len(shown.out.splitlines()) == lines
     assert all("Walk. Step: " in line for line in shown.out.splitlines())
-
-
-def test_a_level_that_the_caller_set_stays(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    logger = logging.getLogger("trainer_service")
-    logger.setLevel(logging.ERROR)
-    try:
-        trainer_service.train(QUICK, Walk, run_id="l", results_dir=tmp_path)
-        assert logger.level == logging.ERROR
-    finally:
-        logger.setLevel(logging.NOTSET)
-    assert "Walk. Step: " not in capfd.readouterr().out
-    with pytest.raises(UserError, match="verbose: expected 0, 1, 2 or None, got 3"):
-        trainer_service.train(QUICK, Walk, run_id="m", results_dir=tmp_path, verbose=3)
 
 
 def test_words_of_stable_baselines_are_told_in_ours() -> None:

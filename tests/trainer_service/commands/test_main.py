@@ -7,8 +7,6 @@ import io
 import json
 import os
 import re
-import shlex
-import shutil
 import signal
 import subprocess
 import sys
@@ -52,16 +50,6 @@ def finished(processes: None, tmp_path_factory: pytest.TempPathFactory) -> tuple
     return folder / "results" / "run", said.getvalue()
 
 
-@pytest.mark.skipif(os.name != "posix", reason="needs a shell that closes descriptors")
-def test_commands_run_with_standard_output_closed(configure, program) -> None:
-    configure("Treadmill", max_steps=18)
-    ours = shlex.join([sys.executable, "-m", "trainer_service"])
-    learn = f"{ours} learn config.yaml --env={program('treadmill')} --run-id=daemon >&- 2>&-"
-    assert subprocess.run(learn, shell=True, check=False).returncode == 0
-    assert Path("results/daemon/Treadmill/checkpoint.safetensors").is_file()
-    assert subprocess.run(f"{ours} check config.yaml >&-", shell=True, check=False).returncode == 0
-
-
 def test_a_run_leaves_ml_agents_layout(finished: tuple[Path, str]) -> None:
     run, _ = finished
     files = {path.relative_to(run).as_posix() for path in run.rglob("*") if path.is_file()}
@@ -84,13 +72,6 @@ def test_a_run_leaves_ml_agents_layout(finished: tuple[Path, str]) -> None:
         "Basic/Basic-800.onnx",
         "Basic.onnx",
     }
-
-
-def test_the_trainer_keeps_its_own_log(finished: tuple[Path, str]) -> None:
-    run, said = finished
-    log = (run / "run_logs" / "trainer.log").read_text()
-    told = [line.removeprefix("[INFO] ") for line in said.splitlines() if line.startswith("[INFO] ")]
-    assert [line for line in told if f" INFO {line}\n" not in log] == []
 
 
 def test_json_lines_are_all_that_standard_output_gets(mlagents_style, configure) -> None:
@@ -123,14 +104,6 @@ def test_metrics_have_a_line_per_summary(finished: tuple[Path, str]) -> None:
         assert line["wall_s"] > 0
         for key in ("policy_loss", "value_loss", "entropy", "learning_rate", "epsilon", "beta"):
             assert isinstance(line[key], float), key
-
-
-def test_returns_are_raw(finished: tuple[Path, str]) -> None:
-    # Basic pays −0.01 a step and +0.1 or +1 at the end; strengths and normalisation must not show.
-    run, _ = finished
-    first = json.loads((run / "metrics.jsonl").read_text().splitlines()[0])
-    goals = first["mean_return"] + 0.01 * first["mean_length"]
-    assert -1e-6 <= goals <= 1 + 1e-6
 
 
 def test_tensorboard_finds_ml_agents_tags(finished: tuple[Path, str]) -> None:
@@ -198,21 +171,6 @@ def test_the_status_lists_the_checkpoints_that_were_kept(finished: tuple[Path, s
     assert status["Basic"]["final_checkpoint"]["steps"] in {800, 805}
 
 
-def test_every_checkpoint_is_listed_with_the_mean_return_before_it(finished: tuple[Path, str]) -> None:
-    run, _ = finished
-    status = json.loads((run / "run_logs" / "training_status.json").read_text())["Basic"]
-    for record in (*status["checkpoints"], status["final_checkpoint"]):
-        assert isinstance(record["reward"], float), record
-
-
-def test_the_newest_checkpoint_is_the_last_numbered_one(finished: tuple[Path, str]) -> None:
-    run, _ = finished
-    step = read_content(run / "Basic" / "checkpoint.safetensors")["step"]
-    assert step in {800, 805}
-    newest = (run / "Basic" / "checkpoint.safetensors").read_bytes()
-    assert newest == (run / "Basic" / f"Basic-{step}.safetensors").read_bytes()
-
-
 def test_the_configuration_of_the_run_can_be_run_again(finished: tuple[Path, str]) -> None:
     from trainer_service.config import load_run_options
 
@@ -225,21 +183,6 @@ def test_the_configuration_of_the_run_can_be_run_again(finished: tuple[Path, str
     assert options.env_settings.env_path == "sim:basic"
     assert options.env_settings.env_args == ("--agents", "5")
     assert (options.env_settings.num_envs, options.env_settings.seed) == (2, 3)
-
-
-def test_timers_and_logs_tell_of_the_run(finished: tuple[Path, str]) -> None:
-    run, _ = finished
-    timers = json.loads((run / "run_logs" / "timers.json").read_text())
-    assert {"receive", "observe", "update", "act", "reply"} <= set(timers["children"])
-    logs = [(run / "run_logs" / f"Player-{number}.log").read_text() for number in (0, 1)]
-    assert any("the trainer ended the conversation" in log for log in logs)
-
-
-def test_a_seed_that_was_left_to_choice_is_written_down(mlagents_style, configure, hosted) -> None:
-    configure("Treadmill", max_steps=18)
-    assert mlagents_style("learn", "config.yaml", *hosted("treadmill")).code == 0
-    written = yaml.safe_load(Path("results/ppo/configuration.yaml").read_text())
-    assert 0 <= written["env_settings"]["seed"] <= 9999
 
 
 @pytest.mark.parametrize("trainer_type", ["ppo", "sac"])
@@ -300,51 +243,6 @@ def test_a_run_starts_from_the_weights_of_another(mlagents_style, configure, hos
         assert torch.equal(weights, second["algorithm"]["network"][name])
 
 
-def test_so_does_a_behavior_that_only_the_default_settings_serve(mlagents_style, configure, hosted) -> None:
-    settings = yaml.safe_load(configure("Treadmill", max_steps=18).read_text())["behaviors"]["Treadmill"]
-    Path("config.yaml").write_text(yaml.safe_dump({"default_settings": settings}))
-    line = ("learn", "config.yaml", *hosted("treadmill"))
-    assert mlagents_style(*line, "--run-id=first").code == 0
-    said = mlagents_style(*line, "--run-id=second", "--initialize-from=first")
-    assert said.code == 0, said.err
-    assert "Starting 'Treadmill' from step 0 with the weights of 'first'." in said.out
-    said = mlagents_style("learn", "config.yaml", "--env=sim:basic", "--run-id=b", "--initialize-from=first")
-    assert said.code == 0, said.err
-    assert "'Basic' has no checkpoint in 'first': it starts from scratch." in said.out
-
-
-@pytest.mark.parametrize(
-    ("init_path", "flags"),
-    [
-        ("results/first/Treadmill/checkpoint.safetensors", ()),
-        ("Treadmill-18.safetensors", ("--initialize-from=first",)),
-    ],
-    ids=["path", "bare"],
-)
-def test_the_default_settings_init_path_holds_for_every_behavior(
-    mlagents_style, configure, hosted, init_path: str, flags: tuple[str, ...]
-) -> None:
-    settings = yaml.safe_load(configure("Treadmill", max_steps=18).read_text())["behaviors"]["Treadmill"]
-    line = ("learn", "config.yaml", *hosted("treadmill"))
-    assert mlagents_style(*line, "--run-id=first").code == 0
-    Path("config.yaml").write_text(yaml.safe_dump({"default_settings": {**settings, "init_path": init_path}}))
-    said = mlagents_style(*line, "--run-id=second", *flags)
-    assert said.code == 0, said.err
-    assert f"Starting 'Treadmill' from step 0 with the weights of '{init_path}'." in said.out
-    shutil.rmtree("results/first")
-    said = mlagents_style(*line, "--run-id=second", "--resume")
-    assert said.code == 0, said.err
-    assert "Resuming 'Treadmill' from step 18." in said.out
-
-
-def test_initializing_from_a_run_that_is_missing_names_the_nearest(mlagents_style, configure) -> None:
-    configure("Basic")
-    Path("results/walker_01/Basic").mkdir(parents=True)
-    said = mlagents_style("learn", "config.yaml", "--env=sim:basic", "--initialize-from=walker_1")
-    assert said.code == 2
-    assert "did you mean 'walker_01'?" in said.err
-
-
 def test_a_restless_crowd_of_several_behaviors_never_mixes(mlagents_style, configure, program) -> None:
     configure("Walker", "Flyer", max_steps=400)
     crowd = program("crowd")
@@ -355,13 +253,6 @@ def test_a_restless_crowd_of_several_behaviors_never_mixes(mlagents_style, confi
         score = (line["mean_return"], line["std_return"], line["mean_length"])
         returns.setdefault(line["behavior"], set()).add(score)
     assert returns == {"Walker": {(3.0, 0.0, 6.0)}, "Flyer": {(-2.0, 0.0, 4.0)}}
-
-
-def test_a_behavior_that_is_not_listed_follows_the_defaults(mlagents_style, hosted) -> None:
-    Path("config.yaml").write_text("default_settings: {trainer_type: ppo, max_steps: 36}\n")
-    said = mlagents_style("learn", "config.yaml", *hosted("treadmill"))
-    assert said.code == 0, said.err
-    assert read_content(Path("results/ppo/Treadmill/checkpoint.safetensors"))["step"] == 36
 
 
 def test_python_starts_a_run_as_the_command_does(mlagents_style, configure, program) -> None:
@@ -394,52 +285,6 @@ def test_flags_of_the_past_are_answered_and_change_nothing(mlagents_style, confi
     assert "the --load option is deprecated and has no effect: use --resume instead" in said.out
     assert "the --train option is deprecated and has no effect" in said.out
     assert mlagents_style(*line, "--load").code == 2, "--load resumes nothing: the run id is taken"
-
-
-def test_debug_logs_time_and_source_line(mlagents_style, configure, hosted) -> None:
-    configure("Treadmill", max_steps=18)
-    said = mlagents_style("learn", "config.yaml", "--debug", *hosted("treadmill"))
-    assert said.code == 0, said.err
-    line = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d INFO \[\w+\.py:\d+\] Connected new brain: Treadmill"
-    assert re.search(line, said.out)
-
-
-def test_what_is_not_built_yet_is_refused_before_anything_starts(mlagents_style, configure) -> None:
-    configure("Basic", reward_signals={"gail": {"demo_path": "a.demo"}})
-    said = mlagents_style("learn", "config.yaml", "--env=sim:basic")
-    assert said.code == 2
-    assert "behaviors.Basic.reward_signals.gail" in said.err
-    assert not Path("results").exists()
-
-
-@pytest.mark.parametrize(
-    ("line", "hint"),
-    [
-        (["learn", "--run_id=x"], "--run-id"),
-        (["lern"], "learn"),
-        (["evaluate", "x", "--episods", "3"], "--episodes"),
-    ],
-)
-def test_a_mistyped_word_has_its_nearest(mlagents_style, line: list[str], hint: str) -> None:
-    said = mlagents_style(*line)
-    assert said.code == 2
-    assert f"did you mean '{hint}'" in said.err
-
-
-def test_check_prints_a_line_per_file(mlagents_style, configure) -> None:
-    configure("Basic")
-    Path("wrong.yaml").write_text("behaviors: {Basic: {max_stepz: 3}}\n")
-    said = mlagents_style("check", "config.yaml", "wrong.yaml")
-    assert said.code == 2
-    lines = said.out.splitlines()
-    assert [line.partition(":")[0] for line in lines] == ["config.yaml", "wrong.yaml"]
-    assert "wrong.yaml:1: behaviors.Basic.max_stepz: unknown key (did you mean 'max_steps'?)" in said.err
-
-
-def test_the_schema_is_json(mlagents_style) -> None:
-    said = mlagents_style("schema")
-    assert said.code == 0
-    assert "behaviors" in json.loads(said.out)["$defs"]["RunOptions"]["properties"]
 
 
 @pytest.mark.process

@@ -73,22 +73,6 @@ def test_resume_takes_a_checkpoint_and_never_the_file_that_follows(which: str) -
     assert parse("--env-args", "--resume", which)["env_args"] == ["--resume", which]
 
 
-def test_trackers_gather_and_take_no_beginning_of_train() -> None:
-    assert parse("--track", "wandb", "--trac=mlflow")["track"] == ["wandb", "mlflow"]
-    assert parse("--tra") == parse("--tr") == parse("--train")
-
-
-def test_some_beginnings_are_unambiguous() -> None:
-    assert "--num-e" in unambiguous("--num-envs")
-    assert "--num-" not in unambiguous("--num-envs")
-
-
-def test_a_value_may_follow_an_equals_sign() -> None:
-    for flag, values in FLAGS.items():
-        if len(values) == 1:
-            assert parse(f"{flag}={values[0]}") == parse(flag, *values)
-
-
 def test_flags_that_are_absent_leave_no_trace() -> None:
     assert parse() == {"command": "learn", "trainer_config_path": None}
 
@@ -160,17 +144,6 @@ def test_the_program_alone_lists_its_commands_in_groups(capsys: pytest.CaptureFi
         build_parser().parse_args(words)
 
 
-@pytest.mark.parametrize("words", [["--seed="], ["--set"]])
-def test_a_flag_without_its_value_is_not_its_own_nearest(
-    words: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    from trainer_service.cli import main
-
-    with pytest.raises(SystemExit):
-        main(["learn", *words])
-    assert "did you mean" not in capsys.readouterr().err
-
-
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -189,19 +162,6 @@ def test_a_flag_that_takes_a_number_says_what_came(
         main(words)
     assert leaving.value.code == 2
     assert capsys.readouterr().err.endswith(f"error: {message}\n")
-
-
-def test_help_says_one_percent_sign(capsys: pytest.CaptureFixture[str]) -> None:
-    from trainer_service.cli import main
-
-    for command in ("learn", "evaluate", "compare", "report", "status"):
-        with pytest.raises(SystemExit):
-            main([command, "--help"])
-        assert "%%" not in capsys.readouterr().out
-
-
-def test_what_simulators_get_is_no_flag_of_ours() -> None:
-    assert parse("--env-args", "--slow")["env_args"] == ["--slow"]
 
 
 def test_help_can_be_piped_on_windows(capsys: pytest.CaptureFixture[str]) -> None:

@@ -16,7 +16,6 @@ from typing import Any
 import psutil
 import pytest
 
-from trainer_service.commands.doctor.join import join
 from unity_bridge.remote.join_code import JOIN_VARIABLE, JoinCode
 from unity_bridge.remote.private_files import FOLDER_VARIABLE
 
@@ -88,16 +87,6 @@ def test_a_run_on_another_machine(learn, mlagents_style, user: Path, monkeypatch
         assert {stat.S_IMODE(each.stat().st_mode) for each in (user / "remote").iterdir()} == {0o600}
 
 
-def test_a_port_of_this_machine_with_a_token_of_the_user(learn, mlagents_style, workplace: Path) -> None:
-    (workplace / "tokens").write_text("a-token-of-the-user\n")
-    (workplace / "tokens").chmod(0o600)
-    run, code = learn("--token-file=tokens")
-    assert JoinCode.parse(code).token == "a-token-of-the-user"
-    assert JoinCode.parse(code).addresses[0].startswith("127.0.0.1:")
-    assert mlagents_style("simulate", "sim:basic", f"--join={code}", "--reconnect=0").code == 0
-    assert run.end() == 0, run.output
-
-
 def test_without_flags_nothing_listens_beyond_this_machine(start, configure, user: Path) -> None:
     configure("Basic")
     run = start("learn", "config.yaml", "--port=0", "--timeout-wait=60")
@@ -107,17 +96,6 @@ def test_without_flags_nothing_listens_beyond_this_machine(start, configure, use
     assert {each.laddr.ip for each in listening} <= {"127.0.0.1", "::ffff:127.0.0.1"}
     assert listening
     assert not user.exists()
-
-
-def test_another_trainer_than_the_code_is_of(mlagents_style, learn) -> None:
-    _, code = learn("--host=0.0.0.0")
-    other = dataclasses.replace(JoinCode.parse(code), fingerprint=bytes(32)).text()
-    said = mlagents_style("simulate", "sim:basic", "--join", other)
-    assert said.code == 1
-    assert "no token was sent" in said.err
-    (_, finding) = join(other)
-    assert (finding.subject, finding.verdict) == ("certificate", "fail")
-    assert "no token was sent" in finding.found
 
 
 @pytest.mark.parametrize(

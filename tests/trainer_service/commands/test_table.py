@@ -16,7 +16,6 @@ from trainer_service.commands.common.command import Flag, InGroup, Settings, add
 from trainer_service.commands.common.output import CommandResult
 from trainer_service.commands.parser import BY_HAND, COMMANDS
 from trainer_service.commands.table import TABLE
-from trainer_service.errors import UserError
 
 Count = Annotated[int, Flag("so many", "N", at_least=1)]
 CALLS: list[dict[str, Any]] = []
@@ -86,11 +85,6 @@ def test_every_kind_of_parameter_is_read() -> None:
 def test_wrong_words_are_refused(words: str) -> None:
     with pytest.raises(SystemExit):
         parse(*words.split())
-
-
-def test_a_number_below_its_bound_is_refused() -> None:
-    with pytest.raises(UserError, match=r"^--count: expected at least 1, got 0$"):
-        call(walk, parse("home", "--count=0"))
 
 
 @pytest.mark.parametrize(("words", "printed"), [([], "at home\n"), (["--json"], '{"place": "home"}\n')])

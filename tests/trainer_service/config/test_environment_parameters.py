@@ -5,7 +5,6 @@ from collections.abc import Callable
 import pytest
 
 from trainer_service.config import CurriculumSettings, LoadedOptions, Sampler
-from trainer_service.config.environment_parameters import lessons_of
 
 Load = Callable[..., LoadedOptions]
 Refuse = Callable[..., list[str]]
@@ -141,14 +140,3 @@ def test_a_lesson_may_not_wait_for_an_unknown_behavior(refuse: Refuse) -> None:
 
 def test_with_default_settings_any_behavior_may_show_up(load: Load) -> None:
     assert load("    default_settings: {trainer_type: ppo}" + WATCHED.format(behavior="B")).warnings == ()
-
-
-def test_criteria_of_the_last_lesson_are_ignored(load: Load) -> None:
-    load(parameter("{curriculum: [{name: a, value: 1, completion_criteria: {behavior: Nobody}}]}"))
-
-
-def test_a_constant_parameter_is_one_lesson_of_its_name(load: Load) -> None:
-    parameters = load(parameter("3")).options.environment_parameters
-    assert parameters is not None
-    (lesson,) = lessons_of("p", parameters["p"])
-    assert (lesson.name, lesson.value, lesson.completion_criteria) == ("p", 3.0, None)

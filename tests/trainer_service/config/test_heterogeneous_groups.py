@@ -92,12 +92,6 @@ def test_a_group_size_must_be_the_sum_of_the_counts() -> None:
     )
 
 
-def test_random_agents_may_form_a_team() -> None:
-    parse_run_options(
-        {"teams": {"Pursuit": ["Leader", "Runner"]}, "default_settings": {"trainer_type": "random"}}
-    )
-
-
 def test_lessons_watch_the_team() -> None:
     criteria = {"behavior": "Leader", "measure": "reward", "threshold": 1.0}
     lessons = [{"name": "a", "value": 1.0, "completion_criteria": criteria}, {"name": "b", "value": 2.0}]
@@ -107,13 +101,3 @@ def test_lessons_watch_the_team() -> None:
         environment_parameters={"height": {"curriculum": lessons}},
     )
     assert "expected the team 'Pursuit', of which 'Leader' is a member" in found
-
-
-def test_a_misspelled_member_is_guessed() -> None:
-    options = parse_run_options(
-        {"teams": {"Pursuit": ["Leader", "Runner"]}, "behaviors": {"Pursuit": MAPPO}}
-    ).options
-    with pytest.raises(
-        ConfigError, match=r"lists 'Pursuit' \(the team of 'Leader', 'Runner'\) \(is 'Leader' meant"
-    ):
-        options.behavior_settings("leader")

@@ -11,8 +11,6 @@ from trainer_service.config import (
     HYPERPARAMETERS,
     LoadedOptions,
     MemorySettings,
-    POCASettings,
-    PPOSettings,
     SACSettings,
     SelfPlaySettings,
     TrainerSettings,
@@ -125,10 +123,6 @@ def test_a_behavior_has_ml_agents_defaults() -> None:
     }
 
 
-def test_a_behavior_without_trainer_type_is_ppo() -> None:
-    assert isinstance(TrainerSettings().hyperparameters, PPOSettings)
-
-
 def test_signals_have_ml_agents_learning_rates() -> None:
     rates = {
         name: model.model_fields["learning_rate"].default
@@ -153,14 +147,6 @@ def test_reward_signals_of_sac_update_as_often_as_the_policy() -> None:
     assert (
         SACSettings(steps_per_update=10, reward_signal_steps_per_update=2).reward_signal_steps_per_update == 2
     )
-
-
-@pytest.mark.parametrize(("keep", "interval"), [(5, 200), (1, 1000), (5000, 1)])
-def test_even_checkpoints_divide_the_run(keep: int, interval: int) -> None:
-    settings = TrainerSettings(
-        max_steps=1000, keep_checkpoints=keep, even_checkpoints=True, checkpoint_interval=77
-    )
-    assert settings.checkpoint_interval == interval
 
 
 def test_a_memory_sequence_fits_into_a_batch(refuse: Refuse) -> None:
@@ -365,27 +351,6 @@ def test_unsupported_sections_are_refused_with_their_line(refuse: Refuse) -> Non
     ]
 
 
-@pytest.mark.parametrize("trainer_type", ["mappo", "idqn", "vdn"])
-def test_group_sum_and_team_sum_are_one_reward_mode(load: Load, trainer_type: str) -> None:
-    modes = {
-        word: load(
-            f"behaviors: {{A: {{trainer_type: {trainer_type}, hyperparameters: {{reward_mode: {word}}}}}}}"
-        )
-        for word in ("group_sum", "team_sum")
-    }
-    assert modes["group_sum"] == modes["team_sum"]
-
-
-def test_hyperparameters_of_another_trainer_type_are_refused_in_python_too() -> None:
-    with pytest.raises(ValidationError, match="trainer type 'sac' needs SACSettings, got POCASettings"):
-        TrainerSettings(trainer_type="sac", hyperparameters=POCASettings())
-
-
-def test_settings_cannot_be_changed() -> None:
-    with pytest.raises(ValidationError):
-        TrainerSettings().max_steps = 3  # type: ignore[misc]  # that it cannot be is the point
-
-
 IMPOSSIBLE = [
     ("hyperparameters", {"learning_rate": 0}),
     ("hyperparameters", {"epsilon": 0}),
@@ -412,28 +377,6 @@ def test_impossible_values_are_refused(key: str, value: Any) -> None:
         TrainerSettings.model_validate({key: value})
 
 
-ODD = [
-    ("hyperparameters", {"lambd": 0, "beta": 0}),
-    ("hyperparameters", {"batch_size": 100, "buffer_size": 10}),
-    ("hyperparameters", {"max_grad_norm": None}),
-    ("reward_signals", {"extrinsic": {"gamma": 0, "strength": -1}}),
-    ("network_settings", {"num_layers": 0}),
-    ("keep_checkpoints", -1),
-    ("max_steps", 0),
-    ("time_horizon", 1),
-]
-
-
-@pytest.mark.parametrize(("key", "value"), ODD)
-def test_odd_but_legal_values_pass(key: str, value: Any) -> None:
-    assert TrainerSettings.model_validate({key: value})
-
-
-def test_every_trainer_type_is_tuned_with_the_common_hyperparameters() -> None:
-    for model in HYPERPARAMETERS.values():
-        assert {"batch_size", "buffer_size", "learning_rate", "max_grad_norm"} <= set(model.model_fields)
-
-
 @pytest.mark.parametrize(
     ("written", "weights"),
     [
@@ -447,28 +390,3 @@ def test_opponents_are_a_list_or_weights(load: Load, written: str, weights: dict
     assert rules is not None
     assert rules.opponents == weights
     assert rules.has_league
-
-
-def test_a_pool_that_is_not_mentioned_is_that_of_mlagents() -> None:
-    rules = SelfPlaySettings()
-    assert (rules.opponents, rules.has_league, rules.fixed_opponents) == ({"self": 1.0}, False, [])
-
-
-def test_hyperparameters_are_checked_behind_a_mistyped_trainer_type(refuse: Refuse) -> None:
-    first, *others = refuse(
-        """
-        behaviors:
-          A:
-            trainer_type: sacc
-            hyperparameters: {batch_size: 0, taw: 0.1, init_entcoef: much}
-            max_steps: ten
-        """
-    )
-    assert "expected a trainer type" in first
-    assert "(did you mean 'sac'?)" in first
-    assert sorted(others) == [
-        "run.yaml:5: behaviors.A.hyperparameters.batch_size: expected at least 1, got 0 (checked as 'sac')",
-        "run.yaml:5: behaviors.A.hyperparameters.init_entcoef: expected a number, got 'much' (checked as 'sac')",
-        "run.yaml:5: behaviors.A.hyperparameters.taw: unknown key (did you mean 'tau'?) (checked as 'sac')",
-        "run.yaml:6: behaviors.A.max_steps: expected a whole number, got 'ten'",
-    ]

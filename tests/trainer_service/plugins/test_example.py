@@ -140,34 +140,6 @@ def test_rollout_workers_act_with_the_algorithm(example: None, tmp_path: Path) -
 
 
 @pytest.mark.thorough
-def test_workers_on_ray_load_the_plugin(
-    example: None, mlagents_style: Callable[..., Any], configure: Callable[..., Path]
-) -> None:
-    configure("HotCold", **A2C)
-    said = mlagents_style(
-        "learn", "config.yaml", "--env=hotcold:9", "--run-id=ray", "--seed=1", "--num-workers=2"
-    )
-    assert said.code == 0, said.err
-    assert state_of("ray", "HotCold")["step"] >= 400
-
-
-@pytest.mark.probe
-def test_the_algorithm_learns_to_walk_to_the_large_goal(example: None, tmp_path: Path) -> None:
-    hyper = {"batch_size": 64, "buffer_size": 256, "learning_rate": 3e-3}
-    settings = {**A2C, "hyperparameters": hyper, "max_steps": 12_000, "summary_freq": 12_000}
-    settings["reward_signals"] = {"extrinsic": {"gamma": 0.9}}
-
-    def scenes(number: int, academy: Academy) -> Any:
-        return open_scene("sim:basic", agents=8, academy=academy)
-
-    (tmp_path / "run").mkdir()
-    run = learn_in_process(options_of({"Basic": settings}), scenes, tmp_path / "run")
-    (behavior,) = run.behaviors.values()
-    assert (
-        behavior.returns.drain_means()["Basic"] > 0.5
-    )  # seven steps to the right: 0.93; to the small goal: 0.07
-
-
 @pytest.mark.network
 @pytest.mark.timeout(300)
 def test_pip_installs_it_and_its_own_tests_pass(tmp_path: Path) -> None:

@@ -15,8 +15,7 @@ from in_process_workers import learn_in_process, options_of
 from installed_plugins import install_example
 from torch import Tensor, nn
 
-from trainer_service.config import HYPERPARAMETERS, TrainerSettings, missing_plugins, parse_run_options
-from trainer_service.config.reading.used_plugins import plugins_in
+from trainer_service.config import HYPERPARAMETERS, TrainerSettings
 from trainer_service.learning.algorithms import ALGORITHMS, Compute
 from trainer_service.learning.networks.encoders.own_encoder import OwnEncoder
 from trainer_service.plugins import register
@@ -127,13 +126,6 @@ def test_every_trainer_type_learns_the_encoder_or_refuses_it(trainer_type: str, 
     assert any(isinstance(each, Sides) for each in learner.actor.policy_network().modules())
 
 
-def test_it_gets_observations_by_name(sides: None) -> None:
-    encoder = OwnEncoder(SENSORS, "sides", {"scale": 2.0})
-    assert encoder.output_size == 11
-    where, what = torch.arange(6.0).view(2, 3), torch.ones(2, 2, 4)
-    assert torch.equal(encoder.forward([where, what])[:, :3], 2.0 * where)
-
-
 def test_what_is_no_encoder_is_refused_by_name(sides: None) -> None:
     with pytest.raises(
         PluginError, match=r"'single' of module .* expected a tensor of shape \[batch, features]"
@@ -145,22 +137,6 @@ def test_what_is_no_encoder_is_refused_by_name(sides: None) -> None:
         OwnEncoder((SENSORS[0], SENSORS[0]), "sides", {})
     with pytest.raises(ValueError, match="expected an observation encoder, one of sides, single, got 'side'"):
         TrainerSettings.model_validate({"network_settings": {"encoder": "side"}})
-
-
-def test_without_a_plugin_there_is_no_choice() -> None:
-    with pytest.raises(ValueError, match="expected null, because no installed distribution offers"):
-        TrainerSettings.model_validate({"network_settings": {"encoder": "sides"}})
-
-
-def test_what_is_not_registered_again_is_named(sides: None) -> None:
-    options = parse_run_options({"behaviors": {"Ball": {"network_settings": {"encoder": "sides"}}}}).options
-    used = plugins_in(options)
-    assert used == {"observation_encoders.sides": f"module {__name__}"}
-    plugins._REGISTERED.clear()
-    assert missing_plugins(used) == {
-        "observation_encoders.sides": f"is of module {__name__}, which this program has not registered "
-        "(trainer_service.plugins.register)"
-    }
 
 
 def test_register_takes_names_of_modules_alone() -> None:

@@ -8,9 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-import yaml
 from every_trainer import scene_of, settings_of
-from installed_plugins import install_example
 from torch import nn
 
 from trainer_service.config import HYPERPARAMETERS, TrainerSettings
@@ -62,21 +60,6 @@ def learn(
 
 def algorithm_of(run_id: str) -> Any:
     return read_content(Path("results", run_id, "Treadmill", "checkpoint.safetensors"))["algorithm"]
-
-
-@pytest.mark.parametrize("optimizer", ["adamw", "lion"])
-def test_a_run_resumes_bit_for_bit(site: Path, learn: Learn, optimizer: str) -> None:
-    install_example(site)
-    for run_id, steps, *flags in (("straight", 432), ("parted", 216), ("parted", 432, "--resume")):
-        said = learn(run_id, steps, optimizer, *flags)
-        assert said.code == 0, said.err
-    straight, parted = algorithm_of("straight"), algorithm_of("parted")
-    assert all(torch.equal(straight["network"][key], parted["network"][key]) for key in straight["network"])
-    assert parted["optimizer"]["name"] == {"adamw": "AdamW", "lion": "Lion"}[optimizer]
-    written = yaml.safe_load(Path("results/parted/configuration.yaml").read_text())
-    used = {"optimizers.lion": "example-plugin 0.1.0"} if optimizer == "lion" else {}
-    assert written.get("plugins", {}) == used
-    assert Path("results/parted/Treadmill.onnx").is_file()
 
 
 def test_a_run_does_not_resume_with_another_optimizer(learn: Learn) -> None:

@@ -30,11 +30,6 @@ from trainer_service.running.behaviors.behavior import Behavior
 from trainer_service.running.callbacks import load_callback
 from trainer_service.running.runs.checkpoint import parse_checkpoint, plain_checkpoint
 from unity_bridge.errors import PluginError
-from unity_bridge.plugins import SWITCH, PluginGroup
-from unity_bridge.programs.executables import resolve_program
-from unity_bridge.simulators.foreign.lookup.nearest import closest_environment
-from unity_bridge.simulators.registry import open_scene
-from unity_bridge.simulators.scene import SceneError
 
 ALGORITHMS = "trainer_service.algorithms"
 
@@ -130,27 +125,6 @@ def test_a_plugin_that_changes_the_process_while_it_is_imported_changes_nothing(
     assert (os.getcwd(), np.geterr(), torch.get_default_dtype()) == before
 
 
-def test_the_place_of_an_error_in_a_plugin_is_shown(site: Path) -> None:
-    offer(site, "\n\n1 / 0\n")
-    (problem,) = mistakes({"trainer_type": "mine"})
-    assert problem.endswith(f"({site / 'my_plugins.py'}:3)")
-
-
-def test_a_broken_plugin_costs_nobody_else_anything(site: Path) -> None:
-    offer(site, "raise RuntimeError")
-    assert parse_run_options({"behaviors": {"Ball": {}}}).warnings == ()
-
-
-def test_a_factory_is_imported_when_it_is_needed(site: Path, spec_and_compute: Any) -> None:
-    offer(site, GOOD.replace("trainer_service.learning.algorithms:PPO", "no_such_module:Learner"))
-    settings = TrainerSettings.model_validate({"trainer_type": "mine"})
-    spec, compute = spec_and_compute
-    with pytest.raises(
-        PluginError, match=r"^trainer type 'mine' of my-plugins 0.1.0 cannot be loaded: Mod.*no_such"
-    ):
-        make_learner(spec, settings, compute)
-
-
 def test_a_factory_that_makes_no_learner_is_refused(site: Path, spec_and_compute: Any) -> None:
     offer(
         site, GOOD.replace('"trainer_service.learning.algorithms:PPO"', "lambda spec, settings, compute: 5")
@@ -184,33 +158,11 @@ def test_a_built_in_name_stays_ours(site: Path) -> None:
     ]
 
 
-def test_a_name_that_two_distributions_offer_is_refused(site: Path) -> None:
-    offer(site, GOOD)
-    offer(site, GOOD, distribution="your-plugins")
-    (problem,) = mistakes({"trainer_type": "mine"})
-    assert "because my-plugins and your-plugins both offer this name: uninstall one of them" in problem
-
-
 def test_trainer_types_for_ml_agents_are_refused_by_name(site: Path) -> None:
     install(site, "their-a2c", {"mlagents.trainer_type": {"a2c": "their_a2c.trainer:get_type_and_setting"}})
     (problem,) = mistakes({"trainer_type": "a2c"})
     assert "'a2c' is offered by their-a2c 0.1.0 for ML-Agents' own trainer" in problem
     assert "docs/plugins.md" in problem
-
-
-def test_plugins_can_be_switched_off(
-    site: Path, monkeypatch: pytest.MonkeyPatch, mlagents_style, configure
-) -> None:
-    offer(site, GOOD)
-    configure("Ball", trainer_type="mine")
-    monkeypatch.setenv(SWITCH, "")  # so that what the flag sets is undone after the test
-    said = mlagents_style("check", "--no-plugins", "config.yaml")
-    assert said.code == 2
-    assert "expected a trainer type" in said.err
-    assert PluginGroup("any", ALGORITHMS).found() == []
-    assert [finding.found for finding in doctors_findings()] == [f"switched off by {SWITCH}"]
-    monkeypatch.setenv(SWITCH, "")
-    assert mlagents_style("check", "config.yaml").code == 0
 
 
 def test_the_schema_has_what_plugins_offer(site: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -274,42 +226,6 @@ def test_a_machine_of_a_cluster_without_the_plugin_is_named(site: Path) -> None:
     assert isinstance(failure, WorkerFailure)
     assert failure.kind == "user"
     assert failure.message.endswith("algorithms.a2c is of example-plugin 0.1.0, which is not installed here")
-
-
-def test_another_version_than_the_runs_is_said(site: Path) -> None:
-    offer(site, GOOD)
-    raw = {
-        "behaviors": {"Ball": {"trainer_type": "mine"}},
-        "plugins": {"algorithms.mine": "my-plugins 0.0.9"},
-    }
-    (warning,) = parse_run_options(raw).warnings
-    assert warning.endswith("plugins.algorithms.mine: was of my-plugins 0.0.9, now it is of my-plugins 0.1.0")
-
-
-def test_callbacks_go_by_their_names(site: Path) -> None:
-    install_example(site)
-    assert type(load_callback("best_return")).__module__ == "example_plugin.callback"
-    with pytest.raises(UserError, match=r"one of best_return, got 'best_retur' \(did you mean 'best_return'"):
-        load_callback("best_retur")
-
-
-def test_a_scheme_of_a_plugin_is_hosted(site: Path) -> None:
-    install_example(site)
-    assert resolve_program("hotcold:9").is_bundled
-    assert closest_environment("hotcolt:9") == "hotcold:9"
-    scene = open_scene("hotcold:9", agents=3)
-    assert len(scene.reset(1)["HotCold?team=0"]) == 3
-    with pytest.raises(SceneError, match=r"^hotcold:x: expected hotcold:LARGEST with a number"):
-        open_scene("hotcold:x")
-
-
-def test_a_tracker_of_a_plugin_is_known(site: Path) -> None:
-    install_example(site)
-    assert parse_run_options({"track": ["csv"]}).options.track == ("csv",)
-    with pytest.raises(
-        ConfigError, match=r"one of mlflow, trackio, wandb, csv, got 'cvs' \(did you mean 'csv'"
-    ):
-        parse_run_options({"track": ["cvs"]})
 
 
 def test_the_doctor_lists_what_was_found_and_what_failed(site: Path) -> None:

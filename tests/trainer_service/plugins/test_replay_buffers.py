@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-import yaml
-from behavior_worlds import assert_equal_states, flat
 from every_trainer import scene_of, settings_of
 from installed_plugins import install_example
 
@@ -19,8 +17,6 @@ from trainer_service.config.hyperparameters.off_policy import GroupSettings, Rep
 from trainer_service.learning.algorithms import ALGORITHMS, Compute
 from trainer_service.learning.replay.transitions import TransitionReplay
 from trainer_service.plugins import register
-from trainer_service.running.runs.checkpoint import read_content
-from trainer_service.running.runs.replay_file import ReplayFile
 from unity_bridge import plugins
 from unity_bridge.arrays import Rows
 from unity_bridge.errors import PluginError
@@ -106,34 +102,3 @@ def test_the_templates_buffer_draws_young_rows_more_often(site: Path) -> None:
     # The mean of u³ is a quarter.
     assert ages.mean() == pytest.approx(buffer.capacity / 4, rel=0.05)
     assert (ages.min(), weights) == (0, None)
-
-
-def test_a_run_resumes_bit_for_bit(
-    site: Path,
-    mlagents_style: Callable[..., Any],
-    configure: Callable[..., Path],
-    hosted: Callable[..., Sequence[str]],
-) -> None:
-    install_example(site)
-    hyper = {
-        "batch_size": 16, "buffer_size": 120, "buffer_init_steps": 36, "steps_per_update": 6,
-        "save_replay_buffer": True, "replay": {"type": "recent", "kwargs": {"power": 3.0}},
-    }  # fmt: skip
-    network = {"hidden_units": 8, "num_layers": 1}
-    for run_id, steps, *flags in (("straight", 432), ("parted", 216), ("parted", 432, "--resume")):
-        configure(
-            "Treadmill", trainer_type="sac", hyperparameters=hyper, network_settings=network,
-            max_steps=steps, time_horizon=6, summary_freq=200, checkpoint_interval=10**6,
-        )  # fmt: skip
-        said = mlagents_style(
-            "learn", "config.yaml", f"--run-id={run_id}", "--seed=5", *flags, *hosted("treadmill")
-        )
-        assert said.code == 0, said.err
-    straight, parted = (Path("results", run_id, "Treadmill") for run_id in ("straight", "parted"))
-    states = [read_content(run / "checkpoint.safetensors")["algorithm"] for run in (straight, parted)]
-    assert_equal_states(*map(flat, states))
-    rows: dict[str, Any] = {}
-    ReplayFile(parted / "replay.npz").load(rows.update)
-    assert len(rows["steps.task_rewards"]) == 120
-    written = yaml.safe_load(Path("results/parted/configuration.yaml").read_text())
-    assert written["plugins"] == {"replay_buffers.recent": "example-plugin 0.1.0"}

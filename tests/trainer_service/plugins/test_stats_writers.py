@@ -12,11 +12,10 @@ from typing import Any
 import pytest
 from installed_plugins import STATS_WRITERS, install, install_example
 
-from trainer_service.config import parse_run_options, refused_plugins
-
 WRITER = {"mlagents.stats_writer": {"board": "board:make"}}
 
 
+@pytest.mark.thorough
 @pytest.mark.process
 def test_its_own_tests_pass(site: Path, tmp_path: Path) -> None:
     install_example(site, STATS_WRITERS)
@@ -37,10 +36,3 @@ def test_writers_without_the_plugin_are_named_once(
     assert said.out.count("examples/stats_writers") == 1
     assert "stats writer 'board' of boards 0.1.0: written for ML-Agents, gets no summaries" in said.out
     assert "docs/tracking.md" in said.out
-
-
-@pytest.mark.parametrize("section", [{"track": ["mlagents"]}, {"checkpoint_settings": {"inference": True}}])
-def test_a_run_that_needs_no_hint_gets_none(site: Path, section: dict[str, Any]) -> None:
-    install_example(site, STATS_WRITERS)
-    install(site, "boards", WRITER)
-    assert refused_plugins(parse_run_options(section).options) == []

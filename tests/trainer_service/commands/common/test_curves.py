@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from trainer_service.commands.common.curves import Curve, band, shared_range
+from trainer_service.commands.common.curves import Curve, band
 
 # 0 until step 100, from there up to 10 at step 200, and 20 from step 300 on.
 CURVE = Curve.of([(100, 1.0, 0.0), (200, 2.0, 10.0), (300, 4.0, 20.0), (1000, 9.0, 20.0)])
@@ -36,11 +36,6 @@ def test_a_curve_ends_at_the_step_asked_for() -> None:
     assert CURVE.until(99) is None
 
 
-def test_later_points_replace_earlier_ones_of_a_step() -> None:
-    curve = Curve.of([(20, 2.0, 1.0), (10, 1.0, 0.0), (20, 3.0, 7.0)])
-    assert (curve.steps.tolist(), curve.values.tolist()) == ([10, 20], [0.0, 7.0])
-
-
 def test_bands_interpolate_between_summaries() -> None:
     axes = [np.array([0, 10, 20]), np.array([5, 15])]
     averaged = band(axes, [np.array([0.0, 10.0, 20.0]), np.array([7.0, 7.0])], np.zeros(2, np.int64))
@@ -48,18 +43,6 @@ def test_bands_interpolate_between_summaries() -> None:
     assert averaged.iqm.tolist() == [6.0, 8.5, 11.0]  # 5, 10 and 15 beside 7
     assert averaged.low.tolist() == [5.0, 7.0, 7.0]  # of two runs one comes twice often enough
     assert averaged.high.tolist() == [7.0, 10.0, 15.0]
-
-
-def test_bands_of_one_run_are_lines() -> None:
-    averaged = band([CURVE.steps], [CURVE.values], np.zeros(1, np.int64))
-    assert averaged.iqm.tolist() == CURVE.values.tolist()
-    assert np.isnan(averaged.low).all()
-
-
-def test_runs_that_never_overlap_have_no_band() -> None:
-    axes = [np.array([1, 2]), np.array([3, 4])]
-    assert shared_range(axes) == (3.0, 2.0)
-    assert not len(band(axes, [np.zeros(2), np.zeros(2)], np.zeros(2, np.int64)).x)
 
 
 def test_bands_go_on_where_ended_runs_keep_their_last_value() -> None:

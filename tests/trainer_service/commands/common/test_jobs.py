@@ -14,7 +14,6 @@ import pytest
 from processes import wait_until
 
 from trainer_service.commands.common.jobs import Job, JobEnd, JobPool, run_jobs
-from trainer_service.errors import UserError
 from trainer_service.running.training.stop_signals import StopSignals
 from unity_bridge.programs.child_process import ChildProcess
 
@@ -154,17 +153,6 @@ def test_one_job_of_a_pool_can_be_stopped(tmp_path: Path) -> None:
     assert place.closed
     (end,) = ends_of(pool)
     assert (end.job, end.exit_code) == (second, -signal.SIGTERM)
-
-
-def test_an_impossible_start_and_an_impossible_limit_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="--jobs: expected at least 1, got 0"):
-        JobPool(0)
-    (tmp_path / "file").touch()
-    with (
-        JobPool(1, Scripts()) as pool,
-        pytest.raises(UserError, match=r"'a' cannot be started: .*file"),
-    ):
-        pool.start(Job("a", ("",), tmp_path / "file" / "output.log"))
 
 
 PARENT = """

@@ -80,30 +80,6 @@ def test_a_build_is_not_started_unasked(workplace: Path) -> None:
     assert environment_of(resumed(env_path="builds/Walker"))[0] == "builds/Walker"
 
 
-def test_a_run_of_the_editor_waits_for_it_again(workplace: Path) -> None:
-    trained()
-    loaded = resumed()
-    assert (environment_of(loaded), loaded.notes) == ((None, None, 2), ())
-
-
-def test_a_run_that_does_not_resume_keeps_nothing(workplace: Path) -> None:
-    trained(**TRAINED)
-    assert environment_of(read_run(FILE, {"checkpoint_settings": {"run_id": "first"}}))[0] is None
-
-
-def test_options_of_a_program_keep_it_too(workplace: Path) -> None:
-    trained(**TRAINED)
-    options = parse_run_options({**FILE, **RESUME}).options
-    assert environment_of(read_run(options, {})) == ("sim:basic", ("--agents", "4"), 3)
-
-
-def test_a_configuration_that_cannot_be_read_is_named(workplace: Path) -> None:
-    trained(**TRAINED)
-    Path("results", "first", "configuration.yaml").write_text("env_settings: [")
-    (note,) = resumed().notes
-    assert note.startswith("The environment of run 'first' is not known: ")
-
-
 def test_an_object_of_another_program_is_asked_for(workplace: Path) -> None:
     trained(env_path="python:Walk")
     with pytest.raises(LaunchError, match="it was an object of a Python program"):
@@ -122,24 +98,6 @@ def test_a_resumed_run_trains_where_it_was_trained(
     more = ("--set=behaviors.Basic.max_steps=200", "--env-args", "--agents", "4")
     said = mlagents_style("learn", *config, "--run-id=first", "--resume", *more)
     assert said.code == 0, said.err
-    assert environment_of(parse_saved()) == ("sim:basic", ("--agents", "4"), 2)
+    saved = read_run(Path("results", "first", "configuration.yaml"), {})
+    assert environment_of(saved) == ("sim:basic", ("--agents", "4"), 2)
     assert trainer_service.train("config.yaml", run_id="first", resume=True).steps["Basic"] >= 200
-
-
-def parse_saved() -> LoadedOptions:
-    return read_run(Path("results", "first", "configuration.yaml"), {})
-
-
-@pytest.mark.process
-def test_a_run_of_a_build_listens_and_names_both_ways(start, configure, program, free_port: int) -> None:
-    configure("Treadmill", max_steps=90)
-    treadmill = program("treadmill")
-    first = start("learn", "config.yaml", "--run-id=first", f"--env={treadmill}")
-    assert first.end() == 0, first.output
-    line = ("learn", "config.yaml", "--run-id=first", "--resume", "--set=behaviors.Treadmill.max_steps=180")
-    run = start(*line, f"--port={free_port}")
-    run.until(f"start it again with --env={treadmill}, or press Play")
-    run.until(f"Listening on port {free_port}.")
-    simulator = start("--mlagents-port", free_port, program=treadmill)
-    assert run.end() == 0, run.output
-    assert simulator.end() == 0, simulator.output

@@ -130,12 +130,6 @@ def test_tags_have_the_names_of_metrics(tag: str, metric: str) -> None:
     assert metric_of(tag) == metric
 
 
-def test_runs_are_found_by_id_and_by_path(make_run: MakeRun, tmp_path: Path) -> None:
-    folder = make_run("run")
-    assert find_run("run", tmp_path / "results") == folder
-    assert find_run(str(folder), Path("nowhere")) == folder
-
-
 def test_folders_that_are_no_runs_are_refused(make_run: MakeRun, tmp_path: Path) -> None:
     make_run("run")
     with pytest.raises(UserError, match=r"is no folder of a run.*it holds runs: run"):
@@ -145,9 +139,3 @@ def test_folders_that_are_no_runs_are_refused(make_run: MakeRun, tmp_path: Path)
     (tmp_path / "file").touch()
     with pytest.raises(UserError, match="is no folder of a run"):
         find_run("file", tmp_path)
-
-
-def test_a_run_without_a_readable_configuration_has_no_options(make_run: MakeRun) -> None:
-    folder = make_run("run", [(10, 1.0, 1.0)])
-    (folder / "configuration.yaml").write_text("{", encoding="utf-8")
-    assert read_run(folder).options is None

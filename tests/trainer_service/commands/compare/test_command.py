@@ -85,18 +85,6 @@ def test_json_is_one_object_without_nan(runs: Sequence[str], capsys: pytest.Capt
     assert alone["final"] == {"iqm": 1.0, "low": None, "high": None}
 
 
-def test_from_python_it_is_the_same(
-    runs: Sequence[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["compare", *runs, "--threshold", "2", "--json"]) == 0
-    printed = json.loads(capsys.readouterr().out)
-    picture = tmp_path / "curves.png"
-    assert json.loads(json.dumps(trainer_service.compare(*runs, threshold=2, plot=picture))) == printed
-    assert picture.stat().st_size > 1000
-    of_low = trainer_service.compare("low-*", Path("results/low-1"), group_by="run")
-    assert [group["name"] for group in of_low["groups"]] == ["low-1", "low-2", "low-3"]
-
-
 def test_from_python_what_makes_no_sense_is_named(runs: Sequence[str]) -> None:
     with pytest.raises(UserError, match="expected at least one run, got none"):
         trainer_service.compare()
@@ -104,15 +92,6 @@ def test_from_python_what_makes_no_sense_is_named(runs: Sequence[str]) -> None:
         trainer_service.compare("low-1", group_by="seed")  # type: ignore[arg-type]
     with pytest.raises(UserError, match=r"no run 'low-9' in 'results'"):
         trainer_service.report("low-9")
-
-
-def test_from_python_a_report_is_written_where_the_command_writes_it(
-    runs: Sequence[str], tmp_path: Path
-) -> None:
-    page = trainer_service.report("low-1")
-    assert page == Path("results/low-1/report.html")
-    assert "low-1" in page.read_text()
-    assert trainer_service.report(Path("results/low-1"), tmp_path / "mine.html").is_file()
 
 
 def test_patterns_stand_for_runs(runs: Sequence[str], capsys: pytest.CaptureFixture[str]) -> None:
@@ -127,28 +106,6 @@ def test_runs_become_a_picture(runs: Sequence[str], tmp_path: Path, suffix: str,
     picture = tmp_path / f"curves{suffix}"
     assert main(["compare", *runs, "--plot", str(picture), "--title", "$100"]) == 0
     assert picture.read_bytes().startswith(begins)
-
-
-def test_a_picture_says_that_ended_runs_keep_their_last_value(runs: Sequence[str], tmp_path: Path) -> None:
-    matplotlib = pytest.importorskip("matplotlib")
-    note = "a run that has ended keeps its last value"
-    picture = tmp_path / "curves.svg"
-    with matplotlib.rc_context({"svg.fonttype": "none"}):
-        assert main(["compare", "low-*", "--plot", str(picture)]) == 0
-        assert note not in picture.read_text()  # all of them end at once
-        write_run(Path("results"), "low-4", seed=4, beta=0.1, ends=4.0)
-        metrics = Path("results/low-4/metrics.jsonl")
-        metrics.write_text(metrics.read_text().replace('"wall_s": 20.0', '"wall_s": 90.0'))
-        assert main(["compare", "low-*", "--plot", str(picture)]) == 0
-    assert note in picture.read_text()
-
-
-def test_a_picture_has_the_size_of_matplotlibs_own_settings(runs: list[str], tmp_path: Path) -> None:
-    matplotlib = pytest.importorskip("matplotlib")
-    picture = tmp_path / "paper.svg"
-    with matplotlib.rc_context({"figure.figsize": (3.0, 2.0)}):
-        assert main(["compare", *runs, "--plot", str(picture)]) == 0
-    assert 'width="216pt" height="144pt"' in picture.read_text(encoding="utf-8")  # 72 points an inch
 
 
 def test_pictures_that_cannot_be_drawn_are_refused_first(
@@ -182,16 +139,6 @@ def test_runs_are_compared_over_environment_steps(
     assert shown == dict(zip(runs, ("100", "66", "50", "40", "33"), strict=True))
 
 
-def test_names_of_behaviors_are_no_markup(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    write_run(Path("results"), "odd", seed=1, beta=0.1, ends=1.0, behavior="[red]\x1b[31mBall $x")
-    pytest.importorskip("matplotlib")
-    assert main(["compare", "odd", "--plot", "odd.png"]) == 0
-    assert "[red]\\x1b[31mBall $x: mean_return" in capsys.readouterr().out
-
-
 def test_what_is_no_run_is_named(runs: Sequence[str], capsys: pytest.CaptureFixture[str]) -> None:
     os.mkdir("empty")
     for argument, words in (
@@ -213,15 +160,6 @@ def test_reports_go_into_the_folder_or_where_they_are_wanted(
         Path(path).read_text(encoding="utf-8") for path in ("results/low-1/report.html", "new/page.html")
     ]
     assert all("<h1>low-1</h1>" in page for page in pages)
-
-
-def test_reports_on_nothing_or_into_a_folder_are_refused(
-    runs: Sequence[str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["report", "nothing"]) == 2
-    assert "no run 'nothing' in 'results'" in capsys.readouterr().err
-    assert main(["report", "low-1", "--to", "results"]) == 2
-    assert "--to: 'results' is a folder; expected the name of a file" in capsys.readouterr().err
 
 
 def test_methods_are_compared_over_tasks(
@@ -262,14 +200,6 @@ def test_methods_are_compared_over_tasks(
     assert found["tasks"] == {"Ball": {"low": 10.0, "high": 60.0}, "Walk": {"low": 10.0, "high": 60.0}}
 
 
-def test_a_table_of_groups_is_written(runs: Sequence[str]) -> None:
-    assert main(["compare", *runs, "--to", "groups.csv"]) == 0
-    header, low, high = Path("groups.csv").read_text().splitlines()
-    assert header.startswith("behavior,metric,group,runs,steps,final,final_low,final_high")
-    assert low.startswith("Ball,mean_return,low,3,200,2.0,1.0,3.0,")
-    assert high.startswith("Ball,mean_return,high,2,200,15.0,")
-
-
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
@@ -285,13 +215,3 @@ def test_flags_of_comparisons_that_make_no_sense_are_refused(
 ) -> None:
     assert main(["compare", *runs, *flags]) == 2
     assert message in capsys.readouterr().err
-
-
-def test_runs_without_a_value_of_the_return_are_named(
-    runs: Sequence[str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    Path("results", runs[0], "metrics.jsonl").write_text(
-        json.dumps({"behavior": "Ball", "step": 1, "entropy": 1.0})
-    )
-    assert main(["compare", runs[0]]) == 2
-    assert "behavior 'Ball': no run has a value of 'mean_return'\n" in capsys.readouterr().err

@@ -59,26 +59,6 @@ def test_the_place_of_the_simulator_does_not_part_runs(make_run: MakeRun) -> Non
     assert groups_of(runs) == {"a": ["a1", "a2"]}
 
 
-def test_runs_without_configuration_stand_alone(make_run: MakeRun) -> None:
-    runs = [make_run(name) for name in ("a1", "a2")]
-    for run in runs:
-        (run / "configuration.yaml").unlink()
-    assert groups_of(runs) == {"a1": ["a1"], "a2": ["a2"]}
-
-
-def test_runs_can_be_grouped_by_their_names(make_run: MakeRun) -> None:
-    names = ("ppo-1", "ppo_s2", "ppo-seed=3", "sac7", "3dball")
-    runs = [make_run(name, settings={"max_steps": i}) for i, name in enumerate(names)]
-    found = {"ppo": ["ppo-1", "ppo_s2", "ppo-seed=3"], "sac7": ["sac7"], "3dball": ["3dball"]}
-    assert groups_of(runs, "name") == found
-    assert len(groups_of(runs, "run")) == 5
-
-
-def test_groups_that_would_be_called_alike_are_told_apart(make_run: MakeRun) -> None:
-    runs = [make_run(f"x{i}", settings={"max_steps": i // 2}) for i in range(4)]
-    assert [name.count("results") for name in groups_of(runs)] == [2, 2], "by their paths"
-
-
 def test_settings_in_which_groups_differ_are_listed(make_run: MakeRun) -> None:
     one = make_run("one", seed=1, settings={"hyperparameters": {"beta": 1, "lambd": 2}, "memory": None})
     other = make_run("other", seed=2, settings={"hyperparameters": {"beta": 3, "lambd": 2.0}})
@@ -134,13 +114,6 @@ def test_few_runs_have_a_count_of_pairs_in_place_of_an_interval(
     assert np.isnan([score.improvement.low, score.improvement.high]).all()
     told = f"Ball: b ends above a in {words}; 3 + 3 runs are too few for an interval of P(above)."
     assert told in found.notes
-
-
-def test_over_seconds_the_mean_goes_on_to_the_end_of_the_slowest_run(make_run: MakeRun) -> None:
-    quick = make_run("a1", [(10, 1.0, 0.0), (20, 2.0, 4.0)], seed=1)
-    slow = make_run("a2", [(10, 1.0, 0.0), (20, 50.0, 6.0)], seed=2)
-    (score,) = comparison_of(quick, slow).behaviors["Ball"]
-    assert (score.over_seconds.x[-1], score.over_seconds.iqm[-1]) == (50.0, 5.0)
 
 
 def test_unequal_lengths_are_said_and_can_be_cut(make_run: MakeRun) -> None:
@@ -203,10 +176,3 @@ def test_what_cannot_be_compared_is_named(make_run: MakeRun) -> None:
         comparison_of(make_run("new"))
     with pytest.raises(UserError, match=r"no run has a value of 'mean_return' up to step 9"):
         comparison_of(ball, until=9)
-
-
-def test_metrics_may_be_named_by_their_tags(make_run: MakeRun) -> None:
-    row = {"behavior": "Ball", "step": 10, "wall_s": 1.0, "elo": 1250.0}
-    run = make_run("run", rows=[row])
-    for name in ("elo", "Self-play/ELO", "ELO"):
-        assert comparison_of(run, metric=name).metrics == {"Ball": "elo"}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import signal
 from pathlib import Path
 from typing import Any
 
@@ -191,13 +190,6 @@ def test_a_global_state_is_not_learned_from(write_demo, shown) -> None:
     assert behavior.spec.observation_specs == (state, VECTOR)
 
 
-def test_few_episodes_are_all_learned_from(write_demo, shown) -> None:
-    path = write_demo(BehaviorSpec((VECTOR,), ActionSpec(1, (2,))), *episodes_of(shown, 4))
-    cloning, _ = prepared(path)
-    assert (cloning.held_out, len(cloning.training.lengths)) == (None, 4)
-    assert set(cloning.learn_epoch()) == {"Losses/Pretraining Loss"}
-
-
 def test_recordings_of_different_behaviors_are_refused_by_name(write_demo, shown, tmp_path: Path) -> None:
     first = write_demo(BehaviorSpec((VECTOR,), ActionSpec(1, (2,))), *episodes_of(shown, 1), file="a.demo")
     more = BehaviorSpec((VECTOR,), ActionSpec(1, (3,)))
@@ -245,26 +237,6 @@ def test_what_cannot_be_cloned_is_named(
     assert not Path("results").exists()
 
 
-@pytest.mark.probe
-def test_an_interrupted_run_saves_what_it_has_learned(
-    mlagents_style, write_demo, shown, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    write_demo(BehaviorSpec((VECTOR,), ActionSpec(1, (2,))), *episodes_of(shown, 5))
-    learn_epoch = OfflineCloning.learn_epoch
-
-    def interrupted(cloning: OfflineCloning) -> dict[str, float]:
-        if len(rows("half")) == 2:
-            signal.raise_signal(signal.SIGINT)
-        return learn_epoch(cloning)
-
-    monkeypatch.setattr(OfflineCloning, "learn_epoch", interrupted)
-    said = mlagents_style("clone", "--demo=expert.demo", "--run-id=half")
-    assert said.code == 0, said.err
-    assert len(rows("half")) == 3
-    assert Path("results/half/Shown/checkpoint.safetensors").is_file()
-    assert "stopped early, ended by SIGINT" in mlagents_style("status", "half").out
-
-
 @pytest.mark.process
 @pytest.mark.probe
 def test_a_killed_clone_leaves_a_checkpoint_to_resume_from(
@@ -289,16 +261,10 @@ def test_a_killed_clone_leaves_a_checkpoint_to_resume_from(
     assert "Resum" in said.out
 
 
-def test_recordings_without_steps_are_refused(mlagents_style, write_demo) -> None:
-    write_demo(BehaviorSpec((VECTOR,), ActionSpec(1, (2,))))
-    said = mlagents_style("clone", "--demo=expert.demo")
-    assert said.code == 2
-    assert "expert.demo': expected recorded steps, got none" in said.err
-
-
 @pytest.mark.probe
 def test_a_learning_rate_that_diverges_saves_nothing(mlagents_style, write_demo, shown) -> None:
-    write_demo(BehaviorSpec((VECTOR,), ActionSpec(1, ())), *episodes_without_choices(shown))
+    episodes = [shown(each.observations, each.continuous) for each in episodes_of(shown, 5)]
+    write_demo(BehaviorSpec((VECTOR,), ActionSpec(1, ())), *episodes)
     Path("c.yaml").write_text(
         "default_settings: {hyperparameters: {learning_rate: 1.0e+38, batch_size: 8, max_grad_norm: null}}\n"
     )
@@ -306,7 +272,3 @@ def test_a_learning_rate_that_diverges_saves_nothing(mlagents_style, write_demo,
     assert said.code == 2
     assert "behavior 'Shown' diverged" in said.err
     assert not list(Path("results/wild").rglob("*.safetensors"))
-
-
-def episodes_without_choices(shown) -> list[Any]:
-    return [shown(each.observations, each.continuous) for each in episodes_of(shown, 5)]

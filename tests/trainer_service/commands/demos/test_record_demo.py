@@ -96,21 +96,6 @@ def test_episodes_at_the_limit_are_recorded_as_truncated(mlagents_style) -> None
     assert [(len(each), each.truncated) for each in episodes_of("x.demo")] == [(4, True)] * 3
 
 
-def test_pictures_are_recorded_as_the_scene_sends_them(mlagents_style) -> None:
-    for form, kind in (("png", np.uint8), ("float", np.float32)):
-        episodes = expert_of(
-            mlagents_style, "sim:gridworld", "--episodes=1", "--env-args", "--pictures", form
-        )
-        assert episodes[0].observations[0].dtype == kind
-
-
-def test_what_was_recorded_is_summed_up(mlagents_style) -> None:
-    said = mlagents_style("record-demo", "sim:basic", "--policy=heuristic", "-o", "a/b.demo", "--episodes=4")
-    path = Path("a/b.demo")
-    assert said.out == f"Recorded 4 episodes of Basic: 28 steps, mean return 0.930, in {path}\n"
-    assert [each.name for each in path.parent.iterdir()] == ["b.demo"]
-
-
 def test_a_file_is_not_replaced_unless_that_is_asked_for(mlagents_style) -> None:
     Path("x.demo").write_text("precious")
     line = ["record-demo", "sim:basic", "--policy=heuristic", "--episodes=1", "-o", "x.demo"]
@@ -177,16 +162,6 @@ def test_ctrl_c_keeps_the_episodes_that_are_complete(mlagents_style, workplace: 
     assert said.out.startswith("Recorded 2 episodes of Basic: 14 steps")
     assert [len(each) for each in episodes_of("x.demo")] == [7, 7]
     assert [path.name for path in workplace.iterdir()] == ["x.demo"]
-
-
-def test_ctrl_c_before_anything_is_complete_leaves_nothing(
-    mlagents_style, workplace: Path, monkeypatch
-) -> None:
-    at_call(6, lambda: signal.raise_signal(signal.SIGINT), monkeypatch)
-    said = mlagents_style("record-demo", "sim:basic", "--policy=heuristic", "-o", "x.demo")
-    assert said.code == 130
-    assert "interrupted before any episode was complete; nothing was written" in said.err
-    assert list(workplace.iterdir()) == []
 
 
 def test_a_scene_that_goes_wrong_leaves_nothing(mlagents_style, workplace: Path, monkeypatch) -> None:
@@ -261,45 +236,6 @@ def test_recorded_actions_are_the_policys_for_recorded_observations(mlagents_sty
         np.testing.assert_array_equal(episode.rewards, np.ones(len(episode)))
 
 
-def test_chance_is_only_asked_if_it_may_speak(mlagents_style, results: Path) -> None:
-    def record(*flags: str) -> bytes:
-        run_of(mlagents_style, results, "pole", "gym:CartPole-v1", "--episodes=2", *flags)
-        return Path("run.demo").read_bytes()
-
-    drawn = record("--stochastic")
-    assert record("--stochastic") == drawn
-    assert record() != drawn
-
-
-def test_ctrl_c_keeps_what_a_policy_completed(mlagents_style, results: Path, monkeypatch) -> None:
-    from trainer_service.running.evaluation.evaluate import PolicyActor
-
-    act, calls = PolicyActor.act, iter(range(10**9))
-
-    def play(self, *told):
-        if next(calls) == 300:
-            signal.raise_signal(signal.SIGINT)
-        return act(self, *told)
-
-    monkeypatch.setattr(PolicyActor, "act", play)
-    flags = ("--episodes=1000", "--stochastic")
-    episodes = run_of(mlagents_style, results, "pole", "gym:CartPole-v1", *flags)
-    # The 301st answer still goes out, and what it leads to may be the end of an episode.
-    assert 0 < sum(map(len, episodes)) <= 301
-    assert all(each.terminated for each in episodes)
-
-
-def test_a_run_that_never_met_the_behavior_records_nothing(
-    mlagents_style, results: Path, workplace: Path
-) -> None:
-    said = mlagents_style(
-        "record-demo", "sim:basic", "--policy=memory", "--results-dir", results, "-o", "x.demo"
-    )
-    assert said.code == 2
-    assert "the run has no policy for behavior 'Basic'; it has Hallway" in said.err
-    assert list(workplace.iterdir()) == []
-
-
 @pytest.mark.skipif(os.name != "posix", reason="the simulator is a script")
 def test_an_executable_is_recorded_like_any_environment(
     mlagents_style, results: Path, tmp_path: Path, repository: Path
@@ -312,15 +248,3 @@ def test_an_executable_is_recorded_like_any_environment(
     ours = run_of(mlagents_style, results, "basic", "sim:basic", *flags)
     theirs = run_of(mlagents_style, results, "basic", str(build), *flags)
     assert [each.rewards.tolist() for each in theirs] == [each.rewards.tolist() for each in ours]
-
-
-def test_a_simulator_that_leaves_too_early_leaves_nothing(
-    mlagents_style, results: Path, workplace: Path
-) -> None:
-    said = mlagents_style(
-        "record-demo", "sim:basic", "--policy=basic", "--results-dir", results, "-o", "x.demo",
-        "--episodes=5", "--stochastic", "--env-args", "--episodes", "2",
-    )  # fmt: skip
-    assert said.code == 1
-    assert "stopped by itself" in said.err
-    assert list(workplace.iterdir()) == []

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import socket
 from pathlib import Path
 
 import pytest
@@ -29,15 +28,6 @@ def test_a_healthy_installation_has_a_line_per_look(mlagents_style, free_port: i
     assert not Path("results").exists()
 
 
-def test_what_has_to_be_mended_is_named_at_the_end(mlagents_style, configure) -> None:
-    configure("Basik")
-    with socket.create_server(("127.0.0.1", 0)) as held:
-        port = held.getsockname()[1]
-        said = mlagents_style("doctor", "config.yaml", "--env=sim:basic", f"--port={port}")
-    assert said.code == 2
-    assert said.out.splitlines()[-1] == f"To mend: port {port}, behavior Basic"
-
-
 def test_json_is_one_object_and_nothing_else(mlagents_style, free_port: int) -> None:
     said = mlagents_style("doctor", "missing.yaml", "--json", f"--port={free_port}")
     assert said.code == 2
@@ -57,10 +47,3 @@ def test_the_simulator_of_the_configuration_is_tried_with_its_arguments(
     said = mlagents_style("doctor", "config.yaml", f"--port={free_port}")
     assert said.code == 0, said.out
     assert "ok    behavior Basic: sees " in said.out
-
-
-def test_a_flag_that_cannot_be_meant_is_refused(mlagents_style) -> None:
-    said = mlagents_style("doctor", "--timeout-wait=0")
-    assert said.code == 2
-    assert "env_settings.timeout_wait: expected at least 1, got 0" in said.err
-    assert not said.out

@@ -68,11 +68,6 @@ def test_a_behavior_under_another_name_is_told_from_both_sides() -> None:
     assert found["behavior Basik"].verdict == "warn"
 
 
-def test_without_a_configuration_only_the_conversation_counts() -> None:
-    (finding,) = environment("sim:basic", RunOptions())
-    assert finding.verdict == "ok"
-
-
 @posix_only
 def test_a_program_that_fails_is_quoted(actor) -> None:
     program = actor("print=the_ball_is_lost", "exit=3")
@@ -80,12 +75,6 @@ def test_a_program_that_fails_is_quoted(actor) -> None:
     assert finding.verdict == "fail"
     assert "exited with code 3" in finding.found
     assert "the ball is lost" in finding.found
-
-
-def test_a_program_that_is_not_there_is_told() -> None:
-    (finding,) = environment("no/such/build", RunOptions())
-    assert finding.verdict == "fail"
-    assert "no such program" in finding.found
 
 
 def test_a_configuration_is_judged_as_check_does(tmp_path: Path) -> None:

@@ -30,14 +30,6 @@ def test_this_python_will_do_and_others_will_not(monkeypatch: pytest.MonkeyPatch
     assert "expected 3.11 to 3.14" in finding.remedy
 
 
-def test_the_bounds_of_python_are_those_of_the_package(repository) -> None:
-    oldest, following = (
-        ".".join(map(str, version)) for version in (installation.OLDEST_PYTHON, installation.NEXT_PYTHON)
-    )
-    declared = f'requires-python = ">={oldest},<{following}"'
-    assert declared in (repository / "pyproject.toml").read_text(encoding="utf-8")
-
-
 def test_what_is_installed_here_is_within_its_bounds() -> None:
     assert {finding.verdict for finding in installation.dependencies()} == {"ok"}
 
@@ -68,15 +60,6 @@ def test_what_only_an_extra_needs_is_no_dependency(monkeypatch: pytest.MonkeyPat
     assert set(dependencies()) == {installation.DISTRIBUTION, "numpy"}
 
 
-def test_a_package_that_was_only_found_cannot_be_judged(monkeypatch: pytest.MonkeyPatch) -> None:
-    def requires(name: str) -> list[str]:
-        raise metadata.PackageNotFoundError(name)
-
-    monkeypatch.setattr(metadata, "requires", requires)
-    (finding,) = installation.dependencies()
-    assert finding.verdict == "warn"
-
-
 @pytest.mark.parametrize(
     ("scheme", "package"), [("gym", "gymnasium"), ("pettingzoo", "pettingzoo"), ("pettingzoo", "mpe2")]
 )
@@ -89,16 +72,6 @@ def test_what_only_some_environments_need_may_be_missing(
     finding = installation.environments(SCHEMES[scheme])
     assert (finding.verdict, finding.found.split()[-2:]) == ("ok", ["not", "installed"])
     assert 'pip install -e ".[' in finding.remedy
-
-
-def test_libraries_of_several_agents_are_listed_with_their_versions(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    finding = installation.environments(SCHEMES["gymma"])
-    assert finding.verdict == "ok"
-    assert 'pip install -e ".[gymma]"' in finding.remedy
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: name in ("rware", "ma_gym") or None)
-    monkeypatch.setattr(metadata, "version", {"rware": "2.0.0", "ma-gym": "0.0.14"}.__getitem__)
-    assert installation.environments(SCHEMES["gymma"]).found == "rware 2.0.0, ma_gym 0.0.14"
 
 
 def test_a_device_that_is_not_there_fails() -> None:
@@ -124,20 +97,6 @@ def test_the_compiled_kernel_is_named_or_why_there_is_none(monkeypatch: pytest.M
     assert installation.compiled_kernel().verdict == "ok"
     monkeypatch.setenv(SLOW, "1")
     assert installation.compiled_kernel().verdict == "warn"
-
-
-def test_pictures_models_and_the_low_level_api_work_here() -> None:
-    for look in (installation.pictures, installation.onnx_export, installation.low_level_api):
-        assert look().verdict == "ok", look()
-
-
-def test_an_exporter_that_fails_is_told_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    def export(*arguments: object, **settings: object) -> None:
-        raise RuntimeError("operator unknown\nand forty more lines")
-
-    monkeypatch.setattr("torch.onnx.export", export)
-    finding = installation.onnx_export()
-    assert (finding.verdict, finding.found) == ("fail", "operator unknown")
 
 
 def test_a_look_that_breaks_is_a_finding_too() -> None:

@@ -80,16 +80,6 @@ def test_the_scenes_own_expert_plays(mlagents_style) -> None:
     assert all(each["terminated"] and not each["truncated"] for each in basic["played"])
 
 
-def test_all_teams_of_a_scene_have_the_expert(mlagents_style) -> None:
-    said = mlagents_style(
-        "play", "sim:goal", "--policy=expert", "--episodes=8", "--json", "--env-args", "--copies", 2
-    )
-    assert said.code == 0, said.err
-    behaviors = json.loads(said.out)["behaviors"]
-    assert len(behaviors) == 2
-    assert {result["mean_group_return"] for result in behaviors.values()} == {1.0}
-
-
 def test_a_runs_policy_plays_as_it_is_evaluated(mlagents_style, results: Path) -> None:
     before = {path: path.stat().st_mtime_ns for path in results.rglob("*")}
     flags = ("--results-dir", results, "--episodes=4", "--stochastic", "--json")
@@ -107,24 +97,6 @@ def test_a_runs_policy_plays_as_it_is_evaluated(mlagents_style, results: Path) -
     assert of_file.code == 0, of_file.err
     assert json.loads(of_file.out)["behaviors"]["Basic"]["episodes"] == 4
     assert {path: path.stat().st_mtime_ns for path in results.rglob("*")} == before
-
-
-def test_the_policy_of_a_file_plays_on_the_best_device(mlagents_style, results: Path) -> None:
-    file = results / "walker" / "Basic" / "checkpoint.safetensors"
-    said = mlagents_style("play", "sim:basic", "--policy", file, "--episodes=1", "--torch-device=auto")
-    assert said.code == 0, said.err
-    assert len(episodes_in(said.out)) == 1
-
-
-def test_a_program_is_launched(mlagents_style, program) -> None:
-    said = mlagents_style(
-        "play", program("treadmill"), "--episodes=3", "--max-episode-steps=4", "--no-graphics"
-    )
-    assert said.code == 0, said.err
-    played = episodes_in(said.out)
-    assert {(each["behavior"], each["length"]) for each in played} == {("Treadmill", "4")}
-    assert {each["outcome"] for each in played} == {"cut at the limit of steps"}
-    assert "(3 of them cut at the limit of steps)" in said.out.splitlines()[-1]
 
 
 def test_a_film_has_captions(mlagents_style) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from trainer_service.commands.play.match_results import Match, print_matches, returns_across
+from trainer_service.commands.play.match_results import Match, print_matches
 from trainer_service.config import parse_player
 from trainer_service.running.evaluation.match import Games
 from trainer_service.running.evaluation.players import Player
@@ -85,9 +85,3 @@ def test_a_cross_play_that_is_decided_is_a_table_of_win_rates(capsys: pytest.Cap
     said = capsys.readouterr().out
     assert "Win rates of rows against columns:" in said
     assert ["two", "0.0%", "–", "50.0%", "25.0%"] in [line.split() for line in said.splitlines()]
-
-
-def test_of_three_sides_the_others_returns_are_not_told_apart() -> None:
-    sides = {name: undecided(1.0, 2.0) for name in ("lion", "wolf", "deer")}
-    assert {key[0] for key in returns_across([Match(A, B, sides)]) if key[1] == A.name} == {*sides}
-    assert not [key for key in returns_across([Match(A, B, sides)]) if key[1] == B.name]

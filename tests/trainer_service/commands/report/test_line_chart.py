@@ -7,7 +7,6 @@ from xml.etree.ElementTree import Element
 import numpy as np
 import pytest
 
-from trainer_service.commands.report.elements import element, page
 from trainer_service.commands.report.line_chart import (
     HEIGHT,
     WIDTH,
@@ -52,13 +51,6 @@ def test_lines_go_from_edge_to_edge() -> None:
     assert last[1] == (HEIGHT - 38 + 8) / 2
 
 
-def test_a_rate_begins_at_zero() -> None:
-    (low, high) = points(line_chart([line(900.0, 1000.0)], "Steps", from_zero=True), "polyline")
-    assert 8 < high[1] < low[1] < 40, "nine tenths up"
-    (_, below) = points(line_chart([line(5.0, -5.0)], "Steps", from_zero=True), "polyline")
-    assert below[1] < HEIGHT - 38, "negative values are shown all the same"
-
-
 def test_every_tick_of_x_is_there_beside_the_unit() -> None:
     chart = line_chart([Line("return", np.array([0, 100_000]), np.zeros(2))], "Return")
     texts = {"".join(text.itertext()): text for text in chart.iter("text")}
@@ -83,10 +75,6 @@ def test_every_finite_line_lies_within_the_chart(values: tuple[float, ...]) -> N
     assert all(0 <= x <= WIDTH and 0 <= y <= HEIGHT for x, y in found)
 
 
-def test_a_single_point_is_seen() -> None:
-    assert [mark.get("class") for mark in line_chart([line(3.0)], "Return").iter("circle")] == ["dot s0"]
-
-
 def test_thinned_lines_keep_their_peaks() -> None:
     y = np.zeros(10_000)
     y[[1234, 8765]] = 7.0, -7.0
@@ -99,11 +87,3 @@ def test_several_lines_have_a_legend() -> None:
     chart = line_chart([line(1.0, 2.0, name="<b>"), line(1.0, name="other")], "Return")
     assert ["".join(entry.itertext()) for entry in chart.iter("span")] == ["<b>", "other"]
     assert not list(line_chart([line(1.0)], "Return").iter("figcaption"))
-
-
-def test_texts_of_elements_stay_texts() -> None:
-    made = element("p", "<script>", element("b", "&"), "\x1b[31m", title='"><script>')
-    text = page("</title><script>", "p > b {}", made)
-    assert "<script>" not in text
-    assert '<p title="&quot;&gt;<script&gt;">&lt;script&gt;<b>&amp;</b>\\x1b[31m</p>' in text
-    assert "p > b {}" in text, "a style sheet is no text"

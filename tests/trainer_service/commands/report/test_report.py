@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime
 import io
 import json
-import shlex
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator
@@ -147,45 +146,6 @@ def test_films_are_linked_from_where_the_page_lies(make_run: MakeRun, tmp_path: 
     assert links == ["results/my%20run/film-100.gif", "results/my%20run/film-200.gif"]
 
 
-def test_a_run_that_ended_early_says_how_to_go_on(make_run: MakeRun) -> None:
-    stopped = make_run("my run", SUMMARIES, settings={"max_steps": 500})
-    finish(stopped, 200)
-    words = ["learn", str(stopped / "configuration.yaml"), "--resume", "--results-dir", str(stopped.parent)]
-    assert shlex.join(["mlagents-style", *words]) in page_of(stopped).texts
-    finished = make_run("finished", SUMMARIES, settings={"max_steps": 200})
-    finish(finished, 200)
-    assert not any("--resume" in text for text in page_of(finished).texts)
-    options = (stopped / "configuration.yaml").read_text(encoding="utf-8")
-    (stopped / "configuration.yaml").write_text(
-        options.replace("sim:3dball", "python:Walk"), encoding="utf-8"
-    )
-    texts = page_of(stopped).texts
-    assert "To continue: train(…, resume=True) in Python, with the same environment." in texts
-
-
-def test_the_best_policy_is_named_with_the_command_that_evaluates_it(make_run: MakeRun) -> None:
-    run = make_run("mine", SUMMARIES)
-    rows = [
-        {"behavior": "Ball", "step": step, "mean_return": score, "episodes": 5, "best": best}
-        for step, score, best in ((100, 7.5, True), (200, 3.0, False))
-    ]
-    (run / "evaluations.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    assert not any(text.startswith("Best policy") for text in page_of(run).texts), "its file is gone"
-    (run / "Ball").mkdir()
-    (run / "Ball" / "best.safetensors").touch()
-    texts = page_of(run).texts
-    assert f"Best policy: 7.500 at step 100, in {Path('Ball', 'best.safetensors')}. Again:" in texts
-    words = ["evaluate", "mine", "--checkpoint", "best", "--results-dir", str(run.parent)]
-    assert shlex.join(["mlagents-style", *words]) in texts
-
-
-def test_one_other_metric_is_not_called_all(make_run: MakeRun) -> None:
-    row = {"behavior": "Ball", "step": 200, "wall_s": 2.0, "policy_loss": 0.25}
-    assert "1 other metric" in page_of(make_run("one", SUMMARIES, rows=[row])).texts
-    two = make_run("two", SUMMARIES, rows=[{**row, "value_loss": 1.0}])
-    assert "All 2 other metrics" in page_of(two).texts
-
-
 def test_the_page_needs_nothing_beside_it(make_run: MakeRun) -> None:
     run = make_run("mine", SUMMARIES)
     add_film(run, 100)
@@ -243,18 +203,6 @@ def test_runs_stand_as_their_folders_tell(make_run: MakeRun) -> None:
     assert run_status(theirs).ending is Ending.UNKNOWN
 
 
-def test_runs_with_nothing_in_them_have_a_page(make_run: MakeRun) -> None:
-    page = page_of(make_run("new"))
-    assert "nothing learned" in page.texts
-    assert "svg" not in {tag for tag, _ in page.tags}
-
-
-def test_several_behaviors_have_a_part_each(make_run: MakeRun) -> None:
-    rows = [{"behavior": "Cat", "step": 10, "wall_s": 1.0, "mean_return": 4.0, "mean_group_return": 8.0}]
-    page = page_of(make_run("both", SUMMARIES, rows=rows))
-    assert {"Ball", "Cat", "mean return of groups", "8.000"} <= {*page.texts}
-
-
 @pytest.mark.parametrize(
     "text", ["{", "[]", '{"Ball": {"checkpoints": 3}}', '{"total": "long", "metadata": []}']
 )
@@ -268,25 +216,6 @@ def test_files_that_make_no_sense_are_passed_over(make_run: MakeRun, text: str) 
     )
     (run / "film-7.gif").write_bytes(b"<script>")
     assert "mine" in page_of(run).texts
-
-
-def test_films_are_left_out_where_they_are_too_large(
-    make_run: MakeRun, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run = make_run("mine", SUMMARIES)
-    small = add_film(run, 100)
-    add_film(run, 200, (640, 480))
-    monkeypatch.setattr(report_module, "LARGEST_FILM", len(small))
-    assert "Film at step 100" in page_of(run).texts
-    (run / "film-100.gif").unlink()
-    assert any(text.startswith("None of film-200.gif is a GIF of at most") for text in page_of(run).texts)
-
-
-def test_complaints_of_simulators_are_counted(make_run: MakeRun) -> None:
-    run = make_run("mine", SUMMARIES)
-    (run / "run_logs").mkdir()
-    (run / "run_logs" / "Player-0.log").write_bytes(b"fine\nWARNING: odd\nNullReferenceException\n\xff\n")
-    assert run_status(read_run(run)).complaints == {"lines of Player-0.log with a warning or an error": 2}
 
 
 def test_a_browser_shows_curves_and_film(make_run: MakeRun, processes: None, tmp_path: Path) -> None:

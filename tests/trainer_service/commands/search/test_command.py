@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -41,19 +40,6 @@ def refused(
     return run
 
 
-def test_missing_optuna_names_its_extra(
-    refused: Callable[..., str], space: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    space(f"{RATE}: {{low: 1e-4, high: 1e-2}}")
-    find_spec = importlib.util.find_spec
-    monkeypatch.setattr(
-        importlib.util, "find_spec", lambda name: None if name == "optuna" else find_spec(name)
-    )
-    message = 'Optuna is not installed, which sweeps need: pip install -e ".[sweep]" (in a checkout of Trainer Service)'
-    assert refused("--env=sim:basic") == message
-    assert refused("--env=sim:basic", "--dry-run") == message
-
-
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -72,29 +58,6 @@ def test_mistake_in_the_space(
     pytest.importorskip("optuna")
     space(text)
     assert refused("--env=sim:basic") == message
-
-
-@pytest.mark.parametrize(
-    ("flags", "message"),
-    [
-        (["--env=sim:basic", "--trials=0"], "trials: expected at least 1, got 0"),
-        (["--env=sim:basic", "--wall-clock=soon"], "wall_clock: expected a duration such as 2h"),
-        ([], "env_settings.env_path: each trial needs simulators of its own"),
-        (
-            ["--env=sim:basic", "--set=behaviors.Walker.max_stepz=1"],
-            "behaviors.Walker.max_stepz: unknown key",
-        ),
-        (["--env=sim:basic", "--set=behaviors.Walker.summary_freq=500"], "summary_freq: expected at most"),
-        (["--env=sim:basic", "--behavior=Runner"], "behavior 'Runner': the configuration has Walker"),
-        (["--env=sim:basic", "--run-id=a/b"], "must be one name without slashes"),
-    ],
-)
-def test_setting_that_cannot_be_used(
-    refused: Callable[..., str], space: Callable[[str], Path], flags: list[str], message: str
-) -> None:
-    pytest.importorskip("optuna")
-    space(f"{RATE}: {{low: 1e-4, high: 1e-2}}")
-    assert message in refused(*flags)
 
 
 def test_dry_run_prints_values_and_writes_nothing(

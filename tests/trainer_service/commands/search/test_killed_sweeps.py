@@ -74,18 +74,10 @@ def check_sweep(
     assert metrics_of(folder / "results" / "again") == metrics_of(best)
 
 
+@pytest.mark.thorough
 @pytest.mark.timeout(600)
 def test_killed_sweep_is_resumed_and_its_best_trial_repeats(
     start: Callable[..., Any], mlagents_style: Callable[..., Any], workplace: Path
 ) -> None:
     kills = ["trial-0001/Basic/Basic-500.safetensors"]
     check_sweep(start, mlagents_style, workplace, 3, kills, max_steps=1500)
-
-
-@pytest.mark.thorough
-@pytest.mark.timeout(1800)
-def test_long_sweep_is_killed_twice(
-    start: Callable[..., Any], mlagents_style: Callable[..., Any], workplace: Path
-) -> None:
-    kills = ["trial-0006/Basic/Basic-1000.safetensors", "trial-0013/Basic/Basic-500.safetensors"]
-    check_sweep(start, mlagents_style, workplace, 20, kills, "--jobs=2", max_steps=4000)

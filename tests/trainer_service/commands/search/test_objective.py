@@ -57,11 +57,6 @@ def test_rating_counts_under_self_play() -> None:
     assert objective("mean_return", walker={"self_play": {}}).score(run) == 0.0
 
 
-def test_tag_of_tensorboard_names_a_metric() -> None:
-    run = run_with(Walker={"policy_loss": [0.5]})
-    assert objective("Losses/Policy Loss").score(run) == 0.5
-
-
 def test_values_are_numbered_by_their_summaries() -> None:
     run = run_with(Walker={"mean_return": [1.0, 2.0]}, Runner={"mean_return": [3.0, 6.0, 9.0]})
     assert list(objective().values(run)) == [(1, 2.0), (2, 4.0)]
@@ -71,8 +66,3 @@ def test_summaries_that_come_too_late_are_refused() -> None:
     message = r"summary_freq: expected at most the max_steps of 1,000, got 5,000: a trial would end before"
     with pytest.raises(UserError, match=message):
         objective(walker={"summary_freq": 5000})
-
-
-def test_unknown_behavior_is_refused() -> None:
-    with pytest.raises(UserError, match=r"behavior 'Walkr': the configuration has Walker \(did you mean"):
-        objective(behavior="Walkr")

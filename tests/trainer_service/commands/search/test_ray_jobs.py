@@ -28,6 +28,7 @@ def end_of(pool: JobPool) -> Any:
     return ends[0]
 
 
+@pytest.mark.thorough
 def test_jobs_end_as_on_this_machine(place: Any, workplace: Path) -> None:
     with JobPool(2, place) as pool:
         pool.start(Job("good", ("--version",), Path("logs/good.log")))
@@ -39,6 +40,7 @@ def test_jobs_end_as_on_this_machine(place: Any, workplace: Path) -> None:
     assert "configuration file not found" in ends["bad"].message
 
 
+@pytest.mark.thorough
 def test_job_that_is_asked_to_end_saves(place: Any, configure: Callable[..., Path], workplace: Path) -> None:
     configure("Basic", max_steps=10_000_000)
     log = workplace / "job.log"
@@ -51,15 +53,3 @@ def test_job_that_is_asked_to_end_saves(place: Any, configure: Callable[..., Pat
         end = end_of(pool)
     assert (end.exit_code, end.stopped) == (0, True)
     assert (workplace / "results" / "w" / "Basic" / "checkpoint.safetensors").is_file()
-
-
-@pytest.mark.thorough
-def test_sweep_on_a_cluster(mlagents_style: Callable[..., Any], workplace: Path) -> None:
-    pytest.importorskip("optuna")
-    (workplace / "space.yaml").write_text("behaviors.Basic.hyperparameters.batch_size: {choices: [16, 32]}")
-    said = mlagents_style(
-        "sweep", "basic", "--space=space.yaml", "--env=sim:basic", "--trials=3", "--jobs=2", "--ray-address=local",
-        "--set=behaviors.Basic.max_steps=600", "--set=behaviors.Basic.summary_freq=200",
-    )  # fmt: skip
-    assert said.code == 0, said.err
-    assert "Trials: 3 complete, 0 pruned, 0 failed" in said.out

@@ -28,7 +28,6 @@ from trainer_service.commands.search.seed_runs import (
 from trainer_service.commands.search.seeds import is_finished, shared_flags
 from trainer_service.config import RunOptions, parse_run_options
 from trainer_service.errors import UserError
-from trainer_service.running.runs.lock import FileLock
 
 BASIC = ("basic", "--env=sim:basic", "--set=behaviors.Basic.max_steps=4000")
 
@@ -133,14 +132,6 @@ def test_every_run_has_its_own_id_seed_and_ports(tmp_path: Path) -> None:
     ]
 
 
-def test_a_configuration_that_resumes_does_not_resume_runs_that_start(tmp_path: Path) -> None:
-    shared = options(tmp_path, resume=True)
-    start = SeedRun(0, 1, "walker-1", tmp_path / "walker-1", "start")
-    resume = SeedRun(0, 1, "walker-1", tmp_path / "walker-1", "resume")
-    assert "--set=checkpoint_settings.resume=false" in arguments_of_run(start, shared, file_resumes=True)
-    assert arguments_of_run(resume, shared, file_resumes=True)[-1] == "--resume"
-
-
 def test_flags_are_handed_on_as_they_were_given() -> None:
     flags = [
         "--env=sim:basic", "--num-envs=2", "--isolate", "--no-graphics", "--track=mlflow", "--track=wandb",
@@ -171,11 +162,6 @@ def test_flags_that_make_no_sense_with_seeds_are_refused(
     assert not (workplace / "results").exists()
 
 
-def test_jobs_without_seeds_are_refused(workplace: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["learn", "basic", "--env=sim:basic", "--jobs=2"]) == 2
-    assert "--jobs: expected --seeds beside it" in capsys.readouterr().err
-
-
 def test_an_id_stands_for_its_runs_with_several_seeds(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -191,18 +177,6 @@ def test_an_id_stands_for_its_runs_with_several_seeds(
     assert find_runs(["walker"], tmp_path) == [tmp_path / "walker"]
 
 
-def test_a_command_of_one_run_names_the_runs_of_several_seeds(
-    workplace: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    for run_id in ("cs-10", "cs-2", "cs-old"):
-        leave_run(workplace / "results", run_id, step=10)
-    for command in ("evaluate", "watch", "status"):
-        assert main([command, "cs"]) == 2
-        assert "no run 'cs' in 'results': 'cs' has the runs cs-2, cs-10; name one" in capsys.readouterr().err
-    with pytest.raises(UserError, match="'cs' has the runs cs-2, cs-10; name one"):
-        trainer_service.load_policy("cs")
-
-
 @pytest.fixture
 def learn(start: Callable[..., Process]) -> Callable[..., Process]:
     return partial(start, "learn", *BASIC)
@@ -212,6 +186,7 @@ def state(workplace: Path, run_id: str) -> bytes:
     return (workplace / "results" / run_id / "Basic" / "checkpoint.safetensors").read_bytes()
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(sys.platform == "win32", reason="the watchdog is a POSIX shell")
 def test_killed_seeds_are_resumed_as_a_whole(learn: Callable[..., Process], workplace: Path) -> None:
     flags = ("--run-id=b", "--seeds=1-2", "--jobs=1")
@@ -228,20 +203,6 @@ def test_killed_seeds_are_resumed_as_a_whole(learn: Callable[..., Process], work
     assert "Resuming 'Basic' from step" in (second / "run_logs" / "job.log").read_text()
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGTERM that is handled")
-def test_a_stop_request_saves_all_runs(learn: Callable[..., Process], workplace: Path) -> None:
-    process = learn("--run-id=b", "--seeds=1-2", "--jobs=2", "--set=behaviors.Basic.max_steps=1e8")
-    for run_id in ("b-1", "b-2"):
-        wait_until((workplace / "results" / run_id / "metrics.jsonl").is_file, f"a summary of {run_id}")
-    process.signal(signal.SIGTERM)
-    assert process.end() == 0, process.output
-    assert "b-2: stopped; --resume continues it." in process.output
-    assert "0 of 2 runs finished" in process.output
-    assert state(workplace, "b-1")
-    assert state(workplace, "b-2")
-    FileLock(workplace / "results" / "b-1" / ".lock").release()
-
-
 def test_a_failed_run_is_told_with_its_last_lines(learn: Callable[..., Process], workplace: Path) -> None:
     process = learn("--run-id=b", "--seeds=1-2", "--initialize-from=nothing")
     assert process.end() == 2, process.output
@@ -250,6 +211,7 @@ def test_a_failed_run_is_told_with_its_last_lines(learn: Callable[..., Process],
     assert "0 of 2 runs finished" in process.output
 
 
+@pytest.mark.thorough
 def test_programs_train_several_seeds(
     processes: None, workplace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -97,33 +97,9 @@ def test_mistake_is_named_by_its_key(settings: Any, message: str) -> None:
     assert mistakes_in({"a.b": settings}) == message
 
 
-def test_every_mistake_is_reported_with_its_line(tmp_path: Path) -> None:
-    file = tmp_path / "space.yaml"
-    file.write_text("a.b: {low: 1}\nc.d:\n  choices: [1]\n  hihg: 2\na.b: {fixed: 1}\n")
-    with pytest.raises(ConfigError) as caught:
-        read_space(file)
-    lines = [problem.removeprefix(f"{file}:") for problem in caught.value.problems]
-    assert lines == [
-        "5: a.b: duplicate key, already given on line 1",
-        "1: a.b: expected low and high, or choices, or fixed",
-        "4: c.d.hihg: unknown key (did you mean 'high'?)",
-    ]
-
-
-def test_empty_file_is_no_space(tmp_path: Path) -> None:
-    (tmp_path / "space.yaml").write_text("")
-    with pytest.raises(ConfigError, match="expected a mapping with parameters by path"):
-        read_space(tmp_path / "space.yaml")
-
-
 def test_condition_needs_one_of_the_choices() -> None:
     message = mistakes_in({"a": {"choices": ["x", "y"]}, "b": {"fixed": 1, "when": {"a": ["x", "z"]}}})
     assert message == "space: b.when.a: expected one of its choices, x, y, got 'z'"
-
-
-def test_condition_on_a_range_is_refused() -> None:
-    message = mistakes_in({"a": {"low": 1, "high": 2}, "b": {"fixed": 1, "when": {"a": 1}}})
-    assert message == "space: b.when.a: expected a parameter with choices, got a range"
 
 
 def test_conditions_in_a_circle_are_refused() -> None:
@@ -183,17 +159,6 @@ def test_setting_that_the_configuration_refuses(parameters: dict[str, Any], mess
     with pytest.raises(ConfigError) as caught:
         require_valid(read_space(parameters), CONFIGURATION, "space.yaml")
     assert str(caught.value) == message
-
-
-def test_values_that_only_contradict_each_other_are_found() -> None:
-    space = read_space(
-        {
-            "behaviors.Basic.network_settings.layer_norm": {"choices": [False, True]},
-            TYPE: {"choices": ["ppo", "td3"]},
-        }
-    )
-    with pytest.raises(ConfigError, match="networks of td3 have no such form"):
-        require_valid(space, CONFIGURATION, "space.yaml")
 
 
 def test_parameter_whose_condition_fails_is_not_tried() -> None:

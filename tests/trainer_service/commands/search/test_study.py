@@ -48,14 +48,6 @@ def test_draws_are_of_the_space(tmp_path: Path) -> None:
     assert {values["budget"] for values in drawn} == {100}
 
 
-def test_only_logarithmic_values_are_spread_over_the_decades(tmp_path: Path) -> None:
-    ends = {"low": 1e-4, "high": 1.0}
-    study = study_in(tmp_path, read_space({"plain": ends, "log": {**ends, "log": True}}), sampler="random")
-    drawn = [study.ask().values for _ in range(100)]
-    assert sum(values["plain"] < 1e-2 for values in drawn) < 10
-    assert 30 < sum(values["log"] < 1e-2 for values in drawn) < 70
-
-
 def test_study_that_is_opened_again_draws_what_one_would_have_drawn(tmp_path: Path) -> None:
     (tmp_path / "whole").mkdir()
     (tmp_path / "broken").mkdir()
@@ -121,26 +113,6 @@ def test_median_prunes_the_worse_half(tmp_path: Path) -> None:
     assert [study.report(5, at, 0.5) for at in range(1, 4)] == [False, False, True]
     study.ask()
     assert not any(study.report(6, at, 3.0) for at in range(1, 5))
-
-
-def test_value_is_reported_once(tmp_path: Path) -> None:
-    study = study_in(tmp_path)
-    study.ask()
-    study.report(0, 1, 0.5)
-    study.report(0, 1, 99.0)
-    study.prune(0, 0)
-    assert study.trials()[0].score == 0.5
-
-
-@pytest.mark.parametrize(("direction", "best"), [("maximize", 2), ("minimize", 0)])
-def test_best_follows_the_direction(tmp_path: Path, direction: str, best: int) -> None:
-    study = study_in(tmp_path, direction=direction)
-    assert study.best is None
-    for number in range(3):
-        study.ask()
-        study.complete(number, float(number), 10)
-    assert study.best is not None
-    assert study.best.number == best
 
 
 def test_importances_name_the_parameter_that_matters(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 import trainer_service
-from trainer_service.errors import ConfigError, UserError
+from trainer_service.errors import ConfigError
 
 pytest.importorskip("optuna")
 
@@ -51,18 +51,6 @@ def test_space_is_a_file_or_a_mapping(tmp_path: Path) -> None:
     file.write_text(f"default_settings.{RATE}: {{choices: [much]}}\n")
     with pytest.raises(ConfigError, match=rf"^{file}: default_settings.{RATE}: expected a number"):
         trainer_service.sweep(SHORT, file, dry_run=True)
-
-
-def test_environment_of_this_process_is_refused() -> None:
-    gymnasium = pytest.importorskip("gymnasium")
-    with pytest.raises(UserError, match=r"env: runs are trained in other processes.*gym:MODULE:FUNCTION"):
-        sampled(SHORT, f"default_settings.{RATE}", env=lambda: gymnasium.make("CartPole-v1"))
-
-
-@pytest.mark.parametrize("argument", ["inference", "force", "initialize_from", "learning_rate"])
-def test_argument_that_is_none_of_a_sweep(argument: str) -> None:
-    with pytest.raises(TypeError, match=f"unexpected keyword argument '{argument}'"):
-        sampled(SHORT, f"default_settings.{RATE}", **{argument: True})
 
 
 def test_every_mistake_in_the_arguments_is_named() -> None:

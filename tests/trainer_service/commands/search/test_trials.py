@@ -15,9 +15,8 @@ import yaml
 
 from trainer_service.commands.common.jobs import Job
 from trainer_service.commands.search.space import read_space, with_values
-from trainer_service.commands.search.trial_runs import has_ended
 from trainer_service.commands.search.trials import SweepResult, SweepSettings, run_sweep
-from trainer_service.errors import ConfigError, UserError
+from trainer_service.errors import UserError
 from trainer_service.running.runs.lock import FileLock
 from trainer_service.running.training.stop_signals import StopSignals
 
@@ -220,14 +219,6 @@ def test_killed_run_is_resumed_and_counted_once(tmp_path: Path, caplog: pytest.L
     assert "trial-0000 was interrupted; it is resumed." in caplog.text
 
 
-def test_run_that_is_killed_again_and_again_fails(tmp_path: Path) -> None:
-    plan = Plan([1.0] * 3, exit_code=-9, ended_by=None)
-    place = FakePlace(lambda run_id, _: plan if run_id == "trial-0000" else nine_of(1.0))
-    result = run(tmp_path / "s", place, trials=2)
-    assert [trial.state for trial in result.trials] == ["failed", "complete"]
-    assert place.runs.count("trial-0000") == 4
-
-
 def test_failed_trial_says_why_and_others_go_on(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     plans = iter([Plan([], exit_code=3, ended_by=None), nine_of(2.0), nine_of(1.0), nine_of(1.0)])
     with caplog.at_level(logging.INFO):
@@ -239,33 +230,11 @@ def test_failed_trial_says_why_and_others_go_on(tmp_path: Path, caplog: pytest.L
     assert result.best.number == 1
 
 
-def test_sweep_whose_first_trials_fail_ends(tmp_path: Path) -> None:
-    place = FakePlace(lambda *_: Plan([], exit_code=2, ended_by=None))
-    with pytest.raises(
-        UserError, match=r"the first 3 trials failed; the last one: trial-0002: exited with code 2"
-    ):
-        run(tmp_path / "s", place, trials=9)
-    assert len(place.runs) == 3
-
-
-def test_unknown_objective_names_those_of_the_run(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"no value of mean_retrun.*did you mean 'mean_return'"):
-        run(tmp_path / "s", FakePlace(lambda *_: nine_of(1.0)), objective="mean_retrun")
-
-
 def test_trial_without_summaries_has_no_score(tmp_path: Path) -> None:
     plans = iter([Plan([None] * 9), nine_of(1.0)])
     result = run(tmp_path / "s", FakePlace(lambda *_: next(plans)), trials=2)
     assert [trial.state for trial in result.trials] == ["failed", "complete"]
     assert "no value of mean_group_return or mean_return" in result.trials[0].message
-
-
-def test_named_objective_is_minimized(tmp_path: Path) -> None:
-    place = FakePlace(lambda _, rate: Plan([rate] * 9, metric="mean_length"))
-    result = run(tmp_path / "s", place, objective="Environment/Episode Length", direction="minimize")
-    assert result.best is not None
-    assert result.best.values[RATE] == min(trial.values[RATE] for trial in result.trials)
-    assert result.ranked[0] == result.best
 
 
 def test_no_trial_begins_after_the_steps_are_used(tmp_path: Path) -> None:
@@ -306,21 +275,6 @@ def test_stop_request_leaves_trials_to_be_resumed(tmp_path: Path) -> None:
     assert "--resume" in place.commands[0]
 
 
-def test_run_that_ended_while_the_sweep_was_killed_is_not_started_again(tmp_path: Path) -> None:
-    stop = StopSignals()
-
-    def plan(run_id: str, rate: float) -> Plan:
-        stop.request()
-        return Plan([1.0], exit_code=None, ended_by=None)
-
-    run(tmp_path / "s", FakePlace(plan), stop=stop)
-    write_run(tmp_path / "s" / "trial-0000", [3.0] * 9, ended_by="stop: target_return", metric="mean_return")
-    place = FakePlace(lambda *_: nine_of(1.0))
-    result = run(tmp_path / "s", place, resume=True, trials=2)
-    assert place.runs == ["trial-0001"]
-    assert result.trials[0].score == 3.0
-
-
 def test_run_of_a_killed_sweep_is_resumed_once_it_is_saved(tmp_path: Path) -> None:
     stop = StopSignals()
 
@@ -351,21 +305,6 @@ def test_run_of_a_killed_sweep_is_resumed_once_it_is_saved(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
-    ("ended_by", "steps", "ended"),
-    [
-        ("its budget, which is used up", 9, True),
-        ("stop: target_return is reached", 4, True),
-        ("a callback", 4, True),
-        ("SIGTERM", 4, False),
-        (None, 4, False),
-    ],
-)
-def test_run_has_ended_by_itself(tmp_path: Path, ended_by: str | None, steps: int, ended: bool) -> None:
-    write_run(tmp_path / "run", [1.0] * steps, ended_by=ended_by, metric="mean_return")
-    assert has_ended(tmp_path / "run") is ended
-
-
-@pytest.mark.parametrize(
     ("settings", "changed"),
     [({"seeds": 2}, "seeds"), ({"seed": 8}, "seed"), ({"objective": "mean_length"}, "objective")],
 )
@@ -382,26 +321,8 @@ def test_resumed_sweep_must_have_its_space(tmp_path: Path) -> None:
         run(tmp_path / "s", FakePlace(lambda *_: nine_of(1.0)), resume=True, space=space)
 
 
-def test_resumed_sweep_keeps_the_seed_that_was_chosen(tmp_path: Path) -> None:
-    first = FakePlace(lambda *_: nine_of(1.0))
-    run(tmp_path / "s", first, trials=1, seed=None)
-    second = FakePlace(lambda *_: nine_of(1.0))
-    run(tmp_path / "s", second, trials=2, seed=None, resume=True)
-    assert first.commands[0]["--seed"] == second.commands[0]["--seed"]
-
-
 def half(text: str) -> str:
     return "".join(text.splitlines(keepends=True)[: text.count("\n") // 2])
-
-
-@pytest.mark.parametrize("text", ["", "{", "5", "[]", "\0\0", "{}", '{"seed": "7"}'])
-@pytest.mark.parametrize("seed", [7, None])
-def test_damaged_settings_are_not_taken_for_none(tmp_path: Path, text: str, seed: int | None) -> None:
-    run(tmp_path / "s", FakePlace(lambda *_: nine_of(1.0)), trials=1)
-    (tmp_path / "s" / "settings.json").write_text(text)
-    with pytest.raises(UserError, match=r"settings\.json' is damaged: |the sweep began with another seeds"):
-        run(tmp_path / "s", FakePlace(lambda *_: nine_of(1.0)), resume=True, seed=seed)
-    assert (tmp_path / "s" / "settings.json").read_text() == text
 
 
 @pytest.mark.parametrize(
@@ -433,46 +354,10 @@ def test_damaged_journal_is_refused_by_name(tmp_path: Path, damage: Any, said: s
     assert not place.commands
 
 
-def test_folder_in_place_of_the_journal_or_its_lock_is_refused(tmp_path: Path) -> None:
-    run(tmp_path / "s", FakePlace(lambda *_: nine_of(1.0)), trials=1)
-    lock, journal = tmp_path / "s" / "journal.log.lock", tmp_path / "s" / "journal.log"
-    lock.mkdir()
-    with pytest.raises(UserError, match=r"journal\.log\.lock': Is a directory"):
-        run(tmp_path / "s", FakePlace(lambda *_: nine_of(1.0)), resume=True)
-    lock.rmdir()
-    journal.unlink()
-    journal.mkdir()
-    with pytest.raises(UserError, match=r"journal\.log': Is a directory"):
-        run(tmp_path / "s", FakePlace(lambda *_: nine_of(1.0)), resume=True)
-
-
-@pytest.mark.parametrize("number", [0, 1])
-def test_trial_whose_run_has_other_values_is_refused(tmp_path: Path, number: int) -> None:
-    stop = StopSignals()
-
-    def plan(run_id: str, rate: float) -> Plan:
-        return nine_of(1.0) if run_id == "trial-0000" else stop.request() or Plan([1.0], None, None)
-
-    run(tmp_path / "s", FakePlace(plan), stop=stop)
-    file = tmp_path / "s" / f"trial-000{number}" / "configuration.yaml"
-    file.write_text(yaml.safe_dump(with_values(CONFIGURATION, {RATE: 0.5})))
-    place = FakePlace(lambda *_: nine_of(1.0))
-    with pytest.raises(
-        UserError, match=rf"configuration\.yaml: its values are not those of trial {number} in"
-    ):
-        run(tmp_path / "s", place, resume=True)
-    assert not place.commands
-
-
 def test_folder_that_is_taken_is_refused(tmp_path: Path) -> None:
     run(tmp_path / "s", FakePlace(lambda *_: nine_of(1.0)), trials=1)
     with pytest.raises(UserError, match=r"is taken\. Use --resume to continue the sweep there"):
         run(tmp_path / "s", FakePlace(lambda *_: nine_of(1.0)))
-
-
-def test_sweep_that_is_not_there_cannot_be_resumed(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"no sweep in .*Remove --resume"):
-        run(tmp_path / "s", FakePlace(lambda *_: nine_of(1.0)), resume=True)
 
 
 def test_sweep_of_another_process_is_refused(tmp_path: Path) -> None:
@@ -502,12 +387,4 @@ def test_configuration_that_trials_cannot_share(
             configuration=CONFIGURATION | changes,
             jobs=2,
         )
-    assert not (tmp_path / "s").exists()
-
-
-def test_mistake_in_the_space_shows_before_anything_is_written(tmp_path: Path) -> None:
-    place = FakePlace(lambda *_: nine_of(1.0))
-    with pytest.raises(ConfigError, match=r"space.yaml: behaviors.Basic.max_stepss: unknown key"):
-        run(tmp_path / "s", place, space={"behaviors.Basic.max_stepss": {"choices": [1, 2]}})
-    assert not place.runs
     assert not (tmp_path / "s").exists()

@@ -11,10 +11,9 @@ import yaml
 from every_trainer import actions_of, combinations, make_behavior, settings_for
 from unlike_agents import make_team
 
-from trainer_service.commands.share.card import model_card
 from trainer_service.commands.share.package import is_shared, shared_options, write_package
 from trainer_service.commands.share.share import result_of
-from trainer_service.config import TrainerSettings, dump_run_options, parse_run_options
+from trainer_service.config import dump_run_options, parse_run_options
 from trainer_service.learning.rollout.episode_scores import Score
 from trainer_service.running.behaviors.saving import checkpoint_of
 from trainer_service.running.policy import Policy
@@ -82,12 +81,6 @@ def test_options_are_shared_without_machines_and_paths() -> None:
     assert parse_run_options(yaml.safe_load(text)).options == shared
 
 
-@pytest.mark.parametrize("env", ["sim:3dball", "gym:ALE/Pong-v5", "pettingzoo:mpe2.simple_spread_v3"])
-def test_the_name_of_a_bundled_environment_is_kept(env: str) -> None:
-    given = parse_run_options({"behaviors": {"A": {}}, "env_settings": {"env_path": env}}).options
-    assert shared_options(given, "run").env_settings.env_path == env
-
-
 def packaged(checkpoint: Any, folder: Path) -> RunLayout:
     """The package of a run that has this checkpoint alone."""
     run, package = RunLayout(folder / "run"), RunLayout(folder / "package")
@@ -133,14 +126,3 @@ def test_the_interval_is_of_the_mean_and_groups_count_where_there_are_groups() -
     group = result_of(Score((1.0,) * 4, (1,) * 4, (0,) * 4, (5.0, 7.0), (0, 0)), seed=7, evaluated_at="now")
     assert (group["mean_reward"], group["of_groups"], group["n_eval_episodes"]) == (6.0, True, 2)
     assert result_of(Score((3.0,), (1,), (0,)), seed=7, evaluated_at="now")["confidence_interval"] is None
-
-
-def test_a_card_without_scores_claims_none(tmp_path: Path) -> None:
-    settings = TrainerSettings.model_validate({"trainer_type": "ppo"})
-    checkpoint = checkpoint_of(make_behavior(settings, ActionSpec(2, ()), seed=1))
-    options = parse_run_options({"behaviors": {"Probe": {}}}).options
-    card = model_card("ada/probe", options, {"Probe": checkpoint}, {}, has_film=False)
-    metadata = yaml.safe_load(card.split("---\n")[1])
-    assert "model-index" not in metadata
-    assert "Results" not in card
-    assert "replay.mp4" not in card

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import io
 import json
 import math
@@ -14,14 +13,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import safetensors
 import torch
 import yaml
 from hub_server import COMMIT, FakeHub, running_hub
 
-from trainer_service import evaluate, load_from_hub, load_policy, push_to_hub
+from trainer_service import evaluate, load_from_hub, push_to_hub
 from trainer_service.config import load_run_options
 from trainer_service.config.run_options import EnvironmentSettings
 from trainer_service.errors import UserError
@@ -166,46 +164,6 @@ def test_only_with_state_do_optimizers_travel(hub: FakeHub, run: Path) -> None:
     assert original["optimizer"]["square"].any()
 
 
-def test_the_files_may_be_looked_at_first(
-    hub: FakeHub, run: Path, mlagents_style: Callable[..., Any]
-) -> None:
-    said = mlagents_style(
-        "push", "--run-id=hybrid", f"--local-dir={run}", "--repo-id=ada/hybrid", "--episodes=3", "--to=shared"
-    )
-    assert said.code == 0, said.err
-    written = {path.relative_to("shared").as_posix() for path in Path("shared").rglob("*") if path.is_file()}
-    assert written >= SHARED
-    assert all(name in said.out for name in written)
-    assert not hub.received
-    again = mlagents_style("push", str(run), "--repo=ada/hybrid", "--to=shared")
-    assert again.code == 2
-    assert "'shared' is not empty" in again.err
-
-
-def test_a_film_of_the_evaluation_is_shared(run: Path, mlagents_style: Callable[..., Any]) -> None:
-    pytest.importorskip("imageio_ffmpeg")
-    said = mlagents_style("push", run, "--repo=ada/hybrid", "--episodes=2", "--film", "--to=shared")
-    assert said.code == 0, said.err
-    assert Path("shared/replay.mp4").read_bytes()[4:8] == b"ftyp"
-    assert "`replay.mp4`" in Path("shared/README.md").read_text()
-
-
-def test_a_run_of_ml_agents_is_imported(hub: FakeHub, mlagents_style: Callable[..., Any]) -> None:
-    source = MLAGENTS_RUNS / "soft"
-    hub.files["ada/soft"] = {
-        path.relative_to(source).as_posix(): path.read_bytes() for path in source.rglob("*") if path.is_file()
-    }
-    said = mlagents_style("load", "--repo-id=ada/soft", "--local-dir=downloads")
-    assert said.code == 0, said.err
-    assert "entropy coefficients" in said.err
-    assert "'expected.npz'" in said.err
-    policy = load_policy(Path("downloads/soft"))
-    assert (policy.behavior, policy.step) == ("Hybrid", 602)
-    reported = json.loads(mlagents_style("load", "ada/soft", "--run-id=again", "--json").out)
-    assert reported["folder"] == str(Path("results/again"))
-    assert "expected.npz" in reported["left_out"]
-
-
 class Payload:
     """What runs a command when it is unpickled."""
 
@@ -258,21 +216,6 @@ def test_a_name_that_leads_out_refuses_the_repository(
     assert not (workplace.parent / "outside.onnx").exists()
 
 
-def test_other_files_of_a_repository_stay_there(hub: FakeHub, run: Path) -> None:
-    push_to_hub(run, "ada/hybrid", episodes=0)
-    hub.files["ada/hybrid"] |= {
-        "setup.py": b"malice", "Hybrid/replay.npz": b"malice", "report.html": b"<script>", "Hybrid/optimizer.pt": b"x",
-        ".git/hooks/post-checkout": b"malice", "run_logs/trainer.log": b"", "deep/Hybrid/checkpoint.safetensors": b"",
-    }  # fmt: skip
-    loaded = load_from_hub("ada/hybrid", results_dir="results", run_id="theirs")
-    assert set(loaded.left_out) >= {"setup.py", "Hybrid/replay.npz", "report.html", "Hybrid/optimizer.pt"}
-    assert not set(hub.downloads) & set(loaded.left_out)
-    there = {
-        path.relative_to(loaded.folder).as_posix() for path in loaded.folder.rglob("*") if path.is_file()
-    }
-    assert there - {".lock"} == set(hub.files["ada/hybrid"]) - set(loaded.left_out)
-
-
 def test_a_configuration_that_would_start_a_program_loses_it(hub: FakeHub, run: Path) -> None:
     push_to_hub(run, "ada/hybrid", episodes=0)
     plain = yaml.safe_load(hub.files["ada/hybrid"]["configuration.yaml"])
@@ -288,17 +231,6 @@ def test_a_configuration_that_would_start_a_program_loses_it(hub: FakeHub, run: 
         assert (loaded["env_settings"]["env_path"], loaded["env_settings"]["env_args"]) == (None, None)
         assert loaded["behaviors"]["Hybrid"]["init_path"] is None
         assert loaded["track"] == []
-
-
-def test_models_are_made_of_the_checked_weights(hub: FakeHub, run: Path) -> None:
-    push_to_hub(run, "ada/hybrid", episodes=0)
-    files = hub.files["ada/hybrid"]
-    model = files["Hybrid.onnx"]
-    files["Hybrid.onnx"], files["evil.onnx"] = b"garbage", b"garbage"
-    loaded = load_from_hub("ada/hybrid", results_dir="results", run_id="theirs")
-    assert {path.name: path.read_bytes() for path in loaded.folder.glob("*.onnx")} == {"Hybrid.onnx": model}
-    assert loaded.left_out == ("evil.onnx",)
-    assert not [name for name in hub.downloads if name.endswith(".onnx")]
 
 
 def test_numbers_that_cost_the_loader_are_not_taken_over(hub: FakeHub, run: Path) -> None:
@@ -385,13 +317,6 @@ def test_a_repository_must_be_named_fully(hub: FakeHub, workplace: Path, repo_id
     assert not hub.received
 
 
-def test_a_run_id_that_is_taken_is_named(hub: FakeHub, run: Path) -> None:
-    push_to_hub(run, "ada/hybrid", episodes=0)
-    with pytest.raises(UserError, match="run id 'hybrid' is taken"):
-        load_from_hub("ada/hybrid", results_dir="results")
-    np.testing.assert_array_equal(hub.downloads, [])
-
-
 def test_a_token_that_the_hub_refuses_is_named(
     hub: FakeHub, run: Path, mlagents_style: Callable[..., Any]
 ) -> None:
@@ -401,28 +326,3 @@ def test_a_token_that_the_hub_refuses_is_named(
     assert f"repository 'ada/hybrid' at {hub.endpoint}: " in said.err
     assert "log in with: hf auth login" in said.err
     assert "Traceback" not in said.err
-
-
-def test_without_the_library_the_extra_is_named(
-    workplace: Path, monkeypatch: pytest.MonkeyPatch, mlagents_style: Callable[..., Any]
-) -> None:
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    said = mlagents_style("load", "ada/hybrid")
-    assert said.code == 2
-    assert 'pip install -e ".[hub]"' in said.err
-
-
-def test_a_run_that_nobody_can_play_needs_an_environment(
-    hub: FakeHub, run: Path, mlagents_style: Callable[..., Any]
-) -> None:
-    path = run / "configuration.yaml"
-    path.write_text(path.read_text().replace("env_path: sim:hybrid", "env_path: null"))
-    said = mlagents_style("push", run, "--repo=ada/hybrid")
-    assert said.code == 2
-    assert "--no-evaluation" in said.err
-    assert not hub.received
-
-
-def test_fewer_episodes_than_none_are_refused() -> None:
-    with pytest.raises(UserError, match=r"^episodes: expected at least 0, got -1$"):
-        push_to_hub("walker", "user/walker", episodes=-1)

@@ -106,15 +106,6 @@ def test_a_run_that_was_killed_is_broken_off(status) -> None:
     assert (code, told["state"], told["ended_by"], told["process"]) == (1, "broken off", "", None)
 
 
-def test_a_start_that_failed_learned_nothing(status) -> None:
-    (RUN / "metrics.jsonl").unlink()
-    (RUN / "run_logs").mkdir()
-    (RUN / "run_logs" / "trainer.log").write_text("…")
-    code, told = status()
-    assert (code, told["state"], told["behaviors"]) == (1, "nothing learned", {})
-    assert told["log"] == str(RUN / "run_logs" / "trainer.log")
-
-
 def test_the_words_name_steps_returns_and_ages(capsys: pytest.CaptureFixture[str]) -> None:
     end("failed", "CUDA \x1b[2J is gone", Ball=400, Pad=100)
     (RUN / "Ball").mkdir()

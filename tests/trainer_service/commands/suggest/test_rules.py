@@ -11,7 +11,6 @@ from trainer_service.commands.suggest import rules
 from trainer_service.commands.suggest.document import suggestion_of
 from trainer_service.commands.suggest.features import BehaviorFeatures, EnvironmentFeatures
 from trainer_service.config import parse_run_options
-from trainer_service.learning.networks.encoders.pictures import MINIMUM_SIDE
 from unity_bridge.specs import GLOBAL_STATE, ActionSpec, BehaviorSpec, ObservationSpec
 
 VECTOR = ObservationSpec("vector", (8,))
@@ -80,11 +79,6 @@ def test_continuous_actions_that_lose_reward_begin_with_more_noise() -> None:
     assert "hyperparameters.log_std_init" not in values(rules.ppo(behavior(mean_reward=-0.1)))
 
 
-def test_rare_rewards_raise_the_entropy_bonus() -> None:
-    rare, frequent = values(rules.ppo(behavior(events=0.1))), values(rules.ppo(behavior(events=0.9)))
-    assert rare["hyperparameters.beta"] > frequent["hyperparameters.beta"]
-
-
 @pytest.mark.parametrize("agents", [1, 8, 12, 100, 400])
 def test_a_rollout_has_equally_long_trajectories(agents: int) -> None:
     size = rules.rollout_size(behavior(agents=agents, longest=40), least=2048)
@@ -104,13 +98,6 @@ def test_groups_whose_agents_are_paid_apart_learn_from_the_sum() -> None:
 def test_a_global_state_is_shown_to_the_critic() -> None:
     assert values(rules.mappo(behavior(VECTOR, STATE)))["hyperparameters.state"] == "environment"
     assert values(rules.mappo(behavior()))["hyperparameters.state"] == "own_and_joint"
-
-
-def test_random_steps_of_sac_cover_some_episodes() -> None:
-    assert (
-        values(rules.sac(behavior(continuous=1, longest=1000)))["hyperparameters.buffer_init_steps"] == 5000
-    )
-    assert values(rules.sac(behavior(continuous=1, longest=10)))["hyperparameters.buffer_init_steps"] == 1000
 
 
 def test_stated_goals_are_replaced_in_the_replay_buffer() -> None:
@@ -165,23 +152,9 @@ def test_pictures_share_one_convolutional_network() -> None:
     assert "hyperparameters.shared_critic" not in values(rules.ppo(behavior()))
 
 
-@pytest.mark.parametrize(("side", "name"), [(84, "simple"), (7, "match3"), (3, "fully_connected")])
-def test_small_pictures_get_an_encoder_that_takes_them(side: int, name: str) -> None:
-    sensor = ObservationSpec("camera", (3, side, side + 1))
-    assert values(rules.network(behavior(sensor), "ppo"))["network_settings.vis_encode_type"] == name
-    assert side >= MINIMUM_SIDE[name]
-
-
 def test_hidden_state_needs_memory() -> None:
     assert "network_settings.memory.type" in values(rules.network(behavior(aliased=0.5), "ppo"))
     assert "network_settings.memory.type" not in values(rules.network(behavior(aliased=0.01), "ppo"))
-
-
-def test_many_actions_and_observations_get_a_wider_network() -> None:
-    small = values(rules.network(behavior(continuous=2), "ppo"))["network_settings.hidden_units"]
-    assert values(rules.network(behavior(continuous=8), "ppo"))["network_settings.hidden_units"] > small
-    wide = behavior(ObservationSpec("vector", (300,)), continuous=2)
-    assert values(rules.network(wide, "ppo"))["network_settings.hidden_units"] > small
 
 
 @pytest.mark.parametrize(
@@ -195,13 +168,6 @@ def test_many_actions_and_observations_get_a_wider_network() -> None:
 )
 def test_the_discount_reaches_as_far_as_episodes(features: BehaviorFeatures, gamma: float) -> None:
     assert rules.discount(features)[0] == pytest.approx(gamma)
-
-
-def test_dense_rewards_are_normalized_and_rare_ones_are_not() -> None:
-    key = "reward_signals.extrinsic.normalize_rewards"
-    assert key in values(rules.rewards(behavior(density=1.0), "ppo"))
-    assert key in values(rules.rewards(behavior(density=0.0, survival=True), "ppo"))
-    assert key not in values(rules.rewards(behavior(density=0.01, reward_scale=0.1), "ppo"))
 
 
 def test_sac_gets_rewards_of_size_one() -> None:
@@ -235,17 +201,6 @@ def test_behaviors_of_one_environment_learn_for_equally_long() -> None:
     assert values(chosen["Prey"])["summary_freq"] == 25_000
 
 
-def test_unknown_lengths_of_episodes_are_not_taken_for_short_ones() -> None:
-    unended = behavior(longest=3, episodes=0)
-    assert rules.time_horizon(unended).value == 128
-    assert rules.discount(unended)[0] == 0.99
-
-
-def test_short_episodes_stay_whole() -> None:
-    assert rules.time_horizon(behavior(longest=40)).value == 40
-    assert rules.time_horizon(behavior(longest=1000)).value == 128
-
-
 def test_a_task_of_survival_gets_long_trajectories_and_a_large_rollout() -> None:
     """A policy that hardly ever fails would otherwise learn from rollouts without a failure."""
     few, many = behavior(survival=True, agents=8), behavior(survival=True, agents=100)
@@ -268,13 +223,6 @@ def test_behaviors_of_one_group_learn_as_one() -> None:
     assert rules.heterogeneous_groups(found) == {"KeeperAndPlayer": {"Keeper": 1, "Player": 2}}
     (choices,) = rules.suggest_settings(found).values()
     assert values(choices)["trainer_type"] == "mappo"
-
-
-def test_behaviors_with_a_global_state_learn_apart() -> None:
-    sides = tuple(behavior(VECTOR, STATE, name=name, group_size=1) for name in ("Hunter", "Prey"))
-    found = EnvironmentFeatures(behaviors=sides, teams=(("Hunter", "Prey"),))
-    assert not rules.heterogeneous_groups(found)
-    assert rules.suggest_settings(found).keys() == {"Hunter", "Prey"}
 
 
 EVERY_KIND = {

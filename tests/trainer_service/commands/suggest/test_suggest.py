@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import logging
-import os
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -36,17 +35,6 @@ def test_suggest_prints_a_configuration_and_nothing_else(mlagents_style, workpla
     assert loaded.options.behaviors["3DBall"].trainer_type == "ppo"
     assert "# continuous actions" in said.out
     assert not (workplace / "results").exists()
-
-
-def test_suggestions_repeat(mlagents_style) -> None:
-    first, second = (mlagents_style("suggest", "--env=gym:CartPole-v1").out for _ in range(2))
-    assert first == second
-
-
-def test_a_suggestion_is_the_same_with_more_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    suggested = trainer_service.suggest("sim:hallway")
-    monkeypatch.setattr(os, "cpu_count", lambda: 512)
-    assert trainer_service.suggest("sim:hallway") == suggested
 
 
 def test_learn_without_a_configuration_trains_as_suggested(mlagents_style, workplace: Path) -> None:
@@ -102,30 +90,12 @@ def test_a_taken_run_id_is_refused_before_the_environment_is_looked_at(
     assert "Suggested for" not in said.out
 
 
-def test_force_removes_the_suggestion_of_an_earlier_run(mlagents_style, configure, workplace: Path) -> None:
-    assert mlagents_style("learn", "--env=sim:basic", "--run-id=own", *SHORT).code == 0
-    config = configure("Basic", max_steps=100)
-    assert mlagents_style("learn", config, "--env=sim:basic", "--run-id=own", "--force").code == 0
-    assert not (workplace / "results" / "own" / "suggested.yaml").exists()
-
-
 def test_no_suggest_keeps_the_defaults(mlagents_style, workplace: Path) -> None:
     said = mlagents_style("learn", "--env=sim:basic", "--no-suggest", "--run-id=plain", *SHORT)
     assert said.code == 0, said.err
     run = workplace / "results" / "plain"
     assert configuration(run)["default_settings"]["hyperparameters"]["batch_size"] == 1024
     assert not (run / "suggested.yaml").exists()
-
-
-def test_arguments_of_the_environment_are_kept(mlagents_style, workplace: Path) -> None:
-    said = mlagents_style(
-        "learn", "--env=sim:spread", "--run-id=s", *SHORT, "--env-args", "--steps", "5", "--copies=4"
-    )
-    assert said.code == 0, said.err
-    used = configuration(workplace / "results" / "s")
-    assert used["env_settings"]["env_args"] == ["--steps", "5", "--copies=4"]
-    assert used["behaviors"]["Spread"]["trainer_type"] == "mappo"
-    assert used["behaviors"]["Spread"]["time_horizon"] == 16
 
 
 def test_train_looks_at_an_object(tmp_path: Path) -> None:
@@ -193,20 +163,6 @@ def test_a_slow_environment_is_looked_at_for_less_messages(
     assert "# Suggested after 256 messages of random actions." in suggested
 
 
-def test_train_with_suggest_false_has_the_defaults(tmp_path: Path) -> None:
-    outcome = trainer_service.train(
-        env="sim:basic", suggest=False, run_id="plain", results_dir=tmp_path, max_env_steps=50, verbose=0
-    )
-    assert not (outcome.folder / "suggested.yaml").exists()
-
-
-def test_simulators_that_attach_learn_with_the_defaults(start, program, free_port: int) -> None:
-    run = start("learn", f"--port={free_port}", "--run-id=attached", "--debug")
-    run.until("No configuration: simulators that attach learn with ML-Agents' defaults. Use --suggest")
-    start("--mlagents-port", free_port, program=program("treadmill"))
-    run.until("batch_size: 1024")
-
-
 def test_a_simulator_that_attaches_is_looked_at_on_demand(start, program, free_port: int) -> None:
     run = start("learn", "--suggest", f"--port={free_port}", "--run-id=attached")
     run.until("A simulator is needed to suggest settings for: start it now.")
@@ -217,13 +173,6 @@ def test_a_simulator_that_attaches_is_looked_at_on_demand(start, program, free_p
     run.until(f"Listening on port {free_port}.")
     start("--mlagents-port", free_port, program=program("treadmill"))
     run.until("Connected new brain: Treadmill?team=0")
-
-
-def test_a_wrong_environment_is_refused_by_name(mlagents_style) -> None:
-    said = mlagents_style("suggest", "--env=sim:3dbal")
-    assert said.code == 2
-    assert "3dbal" in said.err
-    assert "Traceback" not in said.err
 
 
 @pytest.mark.parametrize(
@@ -241,9 +190,3 @@ def test_a_wrong_environment_is_refused_by_name(mlagents_style) -> None:
 )
 def test_few_agents_get_company(env: str, given: tuple[str, ...], arguments: tuple[str, ...]) -> None:
     assert with_copies(env, given) == arguments
-
-
-def test_each_choice_is_logged(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
-    with caplog.at_level(logging.INFO, "trainer_service"):
-        trainer_service.train(env="sim:basic", run_id="x", results_dir=tmp_path, max_env_steps=50)
-    assert any("gamma: 0.99 (episodes have up to" in record.getMessage() for record in caplog.records)

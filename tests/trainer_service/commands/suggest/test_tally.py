@@ -123,13 +123,6 @@ def test_groups_have_a_size_and_rewards_in_common() -> None:
     assert not found.members_leave
 
 
-def test_rewards_of_single_agents_are_not_shared() -> None:
-    tally = Tally("Agent", SPEC)
-    act(tally, batch([1, 2], [0.0] * 2, groups=1))
-    act(tally, batch([1, 2], [0.0] * 2, groups=1, rewards=np.array([1.0, -1.0])))
-    assert tally.features().shared_rewards < 0.1
-
-
 def test_an_agent_that_ends_before_its_group_leaves() -> None:
     tally = Tally("Agent", SPEC)
     act(tally, batch([1, 2], [0.0] * 2, groups=1))
@@ -143,9 +136,3 @@ def test_observations_have_a_scale() -> None:
     found = tally.features()
     assert found.observation_scale == pytest.approx(20.0)
     assert not found.is_binary
-
-
-def test_observations_of_zeros_and_ones_are_binary() -> None:
-    tally = Tally("Agent", SPEC)
-    act(tally, batch([1, 2], [0.0, 1.0]))
-    assert tally.features().is_binary

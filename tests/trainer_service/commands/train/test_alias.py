@@ -37,13 +37,6 @@ def test_switched_on_it_hands_every_word_to_learn(folder: Path, script: Path) ->
     assert said.stdout.splitlines() == ["learn", "a b.yaml", "--env-args", "*"]
 
 
-def test_it_is_switched_off_however_often(folder: Path, script: Path) -> None:
-    assert main(["alias"]) == main(["alias"]) == 0
-    assert script.exists()
-    assert main(["alias", "--remove"]) == main(["alias", "--remove"]) == 0
-    assert not script.exists()
-
-
 @pytest.mark.parametrize("flags", [[], ["--remove"]], ids=["on", "off"])
 def test_the_real_program_stays(script: Path, capsys: pytest.CaptureFixture[str], flags: list[str]) -> None:
     script.write_text("from mlagents.trainers.learn import main")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import stat
 import sys
 from collections.abc import Iterator
@@ -70,17 +69,6 @@ def test_a_look_at_the_address_does_not_use_it_up(opened: list[Page], tmp_path: 
     assert page.ask(f"/?token={page.token}").status == 403
 
 
-def test_pages_of_two_ports_do_not_take_each_others_cookie(opened: list[Page], tmp_path: Path) -> None:
-    for _ in range(2):
-        opened.append(Page("watch", "sim:basic", "--expert", cwd=tmp_path))
-    first, second = opened
-    first.enter()
-    second.enter()
-    first.cookie = second.cookie = f"{first.cookie}; {second.cookie}"  # as a browser has it, by their names
-    assert len(dict(each.split("=") for each in first.cookie.split("; "))) == 2
-    assert [page.do(do="pause") for page in opened] == [204, 204]
-
-
 @pytest.mark.skipif(os.name != "posix", reason="other systems have other permissions")
 def test_the_browsers_arguments_hold_no_secret(opened: list[Page], tmp_path: Path) -> None:
     told, browser = tmp_path / "told", tmp_path / "browser"
@@ -100,7 +88,7 @@ def test_the_browsers_arguments_hold_no_secret(opened: list[Page], tmp_path: Pat
     assert not file.parent.exists()
 
 
-@pytest.mark.parametrize("env", ["sim:basic", "gym:CartPole-v1"])
+@pytest.mark.parametrize("env", ["gym:CartPole-v1"])
 def test_sigterm_ends_a_page_like_ctrl_c(opened: list[Page], tmp_path: Path, env: str) -> None:
     """pygame, which draws the second one, would keep the signal for itself."""
     if env.startswith("gym:"):
@@ -175,23 +163,6 @@ def test_a_demonstration_is_recorded_by_keys(opened: list[Page], tmp_path: Path)
     assert (tmp_path / "own.demo").stat().st_size > 100
 
 
-def test_the_demo_shows_policies_of_a_run_that_learns(opened: list[Page], tmp_path: Path) -> None:
-    page = Page("demo", cwd=tmp_path)
-    opened.append(page)
-    page.enter()
-    curve = []
-    with page.frames() as frames:
-        for frame in frames:
-            curve = frame.get("curve") or curve
-            if frame["policy"].startswith("demo at step") and "value" in frame and curve:
-                break
-    assert frame["picture"]
-    assert curve[0]["behavior"] == "3DBall"
-    assert " of 150,000 steps" in frame["progress"]
-    page.close()
-    assert re.search(r"The run is in results/demo: [\d,]+ of 150,000 steps · ended · mean return", page.rest)
-
-
 @pytest.mark.parametrize(
     ("line", "message"),
     [
@@ -220,6 +191,7 @@ def test_what_cannot_be_watched_is_said(
     assert "Traceback" not in said.err
 
 
+@pytest.mark.thorough
 def test_a_run_of_simulators_that_attached_shows_its_curve_alone(
     mlagents_style, opened: list[Page], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

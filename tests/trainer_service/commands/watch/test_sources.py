@@ -121,21 +121,8 @@ def test_the_progress_of_a_run_is_said_in_a_line(tmp_path: Path) -> None:
     assert run.progress() == "113,040 of 200,000 steps · ended · mean return 87.25 · best 100"
 
 
-def test_the_progress_of_a_run_without_episodes_has_no_return(tmp_path: Path) -> None:
-    run = run_of(tmp_path, [{"step": 1000, "mean_return": None, "steps_per_s": None}])
-    assert run.curve() == []
-    assert run.progress() == "1,000 of 200,000 steps"
-
-
 def test_no_time_is_left_of_a_run_that_was_killed(tmp_path: Path) -> None:
     run = run_of(tmp_path, ROWS)
     os.utime(tmp_path / "metrics.jsonl", (1.0, 1.0))
     run.curve()
     assert "left" not in run.progress()
-
-
-def test_a_damaged_run_has_no_progress(tmp_path: Path) -> None:
-    run = run_of(tmp_path, ROWS)
-    (tmp_path / "configuration.yaml").write_text("behaviors: 3", encoding="utf-8")
-    run.curve()
-    assert run.progress() == ""

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from trainer_service.commands.watch.insight import insight_of
 from trainer_service.commands.watch.playing import EndlessPlay, about
 from trainer_service.commands.watch.shown_scene import IdleActors, PersonActors, ShownScene
 from trainer_service.commands.watch.sources import Acting, player_source
@@ -218,13 +217,6 @@ def test_a_command_that_is_none_is_refused(given: dict[str, Any]) -> None:
         stage.command(given)
 
 
-def test_a_closed_page_ends_what_plays() -> None:
-    stage = Stage()
-    stage.close()
-    with pytest.raises(StageClosed):
-        stage.wait(1.0)
-
-
 def test_a_failure_is_shown_and_raised() -> None:
     stage = Stage()
 
@@ -234,18 +226,6 @@ def test_a_failure_is_shown_and_raised() -> None:
     with pytest.raises(UserError):
         stage.run(fail)
     assert stage.frame["error"] == "the policy does not fit"
-
-
-def test_figures_on_a_decision_are_frequencies_of_draws() -> None:
-    scene = open_scene("sim:basic")
-    ((name, spec),) = scene.behaviors.items()
-    policy = random_policy("Basic", spec, seed=1)
-    batch = scene.reset(1)[name]
-    figures = insight_of(lambda behavior_id: policy)(name, batch, 0)
-    (branch,) = figures["probabilities"]
-    assert sum(branch) == pytest.approx(1.0)
-    assert all(0.2 < each < 0.47 for each in branch)
-    assert figures["value"] is None
 
 
 def test_policies_that_do_not_fit_are_said_on_the_page() -> None:

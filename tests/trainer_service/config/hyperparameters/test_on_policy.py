@@ -34,12 +34,6 @@ def test_other_schedules_are_constant_beside_an_adaptive_rate() -> None:
     assert hyper(**ADAPTIVE, beta_schedule="linear").beta_schedule == "linear"
 
 
-@pytest.mark.parametrize("key", ["beta_schedule", "epsilon_schedule"])
-def test_only_the_learning_rate_is_adaptive(key: str) -> None:
-    with pytest.raises(ValidationError, match=f"hyperparameters.{key}\n.*'linear' or 'exponential'"):
-        hyper(**{key: "adaptive"})
-
-
 @pytest.mark.parametrize(
     ("trainer_type", "given", "words"),
     [
@@ -64,9 +58,3 @@ def test_settings_that_control_nothing_are_refused(
 ) -> None:
     with pytest.raises(ValidationError, match=words):
         hyper(trainer_type, **given)
-
-
-def test_a_target_without_further_epochs_is_remarked() -> None:
-    remarks = [remark.location for remark in hyper("coma", target_kl=0.1).remarks()]
-    assert remarks == [("target_kl",)]
-    assert not list(hyper(target_kl=0.1).remarks())

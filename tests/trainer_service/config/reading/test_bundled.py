@@ -25,16 +25,6 @@ def walk(tmp_path: Path) -> BundledConfig:
     return BundledConfig(path)
 
 
-def test_the_comments_tell_the_task_and_its_env(walk: BundledConfig) -> None:
-    assert (walk.name, walk.description, walk.env) == ("walk", "Walk on, but not too far", "gym:Walk-v1")
-
-
-def test_a_copy_names_itself_and_no_schema(walk: BundledConfig) -> None:
-    text = walk.text_for(Path("mine/walk.yaml"))
-    assert "mlagents-style learn mine/walk.yaml --run-id=w" in text
-    assert "schema.json" not in text
-
-
 @pytest.mark.parametrize("config", bundled_configs().values(), ids=bundled_configs())
 def test_every_file_says_what_it_is_and_for_which_env(config: BundledConfig) -> None:
     assert 10 <= len(config.description) < 200

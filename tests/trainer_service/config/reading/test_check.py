@@ -38,10 +38,3 @@ def test_a_file_whose_run_ends_before_its_first_update_is_warned_of(tmp_path: Pa
     assert check.ok
     (warning,) = check.warnings
     assert warning.startswith(f"{path}: behaviors.A.max_steps: 100 ends the run before the first update")
-
-
-def test_several_simulators_without_a_program_pass_the_check(tmp_path: Path) -> None:
-    path = tmp_path / "run.yaml"
-    path.write_text("behaviors: {A: {}}\nenv_settings: {num_envs: 4}", encoding="utf-8")
-    (check,) = check_files([path])
-    assert check.ok

@@ -175,20 +175,7 @@ def test_a_missing_file_names_the_nearest_one_beside_it(tmp_path: Path, sought: 
     assert str(caught.value).endswith(hint)
 
 
-def test_indentation_with_tabs_suggests_spaces(tmp_path: Path) -> None:
-    assert refusal(write(tmp_path, "a:\n\tb: 1")).endswith("; indent with spaces")
-
-
-def test_a_folder_is_not_a_configuration(tmp_path: Path) -> None:
-    assert refusal(tmp_path).endswith("expected a file, got a folder")
-
-
 def test_a_byte_order_mark_and_windows_line_ends_are_fine(tmp_path: Path) -> None:
     document = read_document(write(tmp_path, b"\xef\xbb\xbfa: 1\r\nb: 2\r\n"))
     assert document.values == {"a": 1, "b": 2}
     assert document.lines[("b",)] == 2
-
-
-def test_a_name_that_is_too_long_is_refused() -> None:
-    with pytest.raises(ConfigError, match="cannot be read: File name too long"):
-        read_document(Path("n" * 5000))

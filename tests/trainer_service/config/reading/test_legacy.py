@@ -32,27 +32,12 @@ def test_conditioning_type_is_read_as_goal_conditioning_type(load: Load) -> None
     assert "read as goal_conditioning_type" in only_warning(loaded)
 
 
-def test_goal_conditioning_type_wins_over_the_old_spelling(load: Load) -> None:
-    text = "behaviors: {A: {network_settings: {conditioning_type: none, goal_conditioning_type: hyper}}}"
-    loaded = load(text)
-    assert loaded.options.behaviors["A"].network_settings.goal_conditioning_type == "hyper"
-    assert "ignored" in only_warning(loaded)
-
-
 def test_encoding_size_becomes_hidden_units_of_the_signals_network(load: Load) -> None:
     loaded = load("behaviors: {A: {reward_signals: {curiosity: {encoding_size: 64}}}}")
     signal = loaded.options.behaviors["A"].reward_signals["curiosity"]
     assert isinstance(signal, CuriositySettings)
     assert signal.network_settings.hidden_units == 64
     assert "read as network_settings.hidden_units" in only_warning(loaded)
-
-
-def test_encoding_size_is_ignored_beside_network_settings_and_when_empty(load: Load) -> None:
-    text = "behaviors: {A: {reward_signals: {rnd: {encoding_size: 64, network_settings: {num_layers: 1}}}}}"
-    loaded = load(text)
-    assert loaded.options.behaviors["A"].reward_signals["rnd"].network_settings.hidden_units == 128
-    assert "ignored" in only_warning(loaded)
-    assert load("behaviors: {A: {reward_signals: {rnd: {encoding_size: null}}}}").warnings == ()
 
 
 def test_memory_of_a_signals_network_is_ignored_with_a_warning(load: Load) -> None:
@@ -72,11 +57,6 @@ def test_criteria_of_the_last_lesson_are_ignored_with_a_warning(load: Load) -> N
     assert only_warning(loaded).startswith(
         "6: environment_parameters.p.curriculum[0].completion_criteria: ignored"
     )
-
-
-def test_old_keys_in_default_settings_cause_one_warning(load: Load) -> None:
-    loaded = load("default_settings: {framework: pytorch}\nbehaviors: {A: {}, B: {}}")
-    assert only_warning(loaded).startswith("1: default_settings.framework: ")
 
 
 def test_lessons_under_their_names_are_read_as_lessons_with_names(load: Load) -> None:

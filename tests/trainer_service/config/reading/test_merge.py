@@ -75,11 +75,6 @@ def test_reward_signals_are_inherited_and_added_to_but_never_removed(load: Load)
     assert list(options.behaviors["A"].reward_signals) == ["extrinsic", "rnd"]
 
 
-def test_written_reward_signals_replace_the_built_in_ones(load: Load) -> None:
-    options = load("behaviors: {A: {reward_signals: {rnd: {}}}}").options
-    assert list(options.behaviors["A"].reward_signals) == ["rnd"]
-
-
 def test_a_mistake_in_default_settings_is_reported_once(refuse: Refuse) -> None:
     assert refuse("""
         default_settings:

@@ -6,8 +6,6 @@ from pathlib import Path
 import pytest
 
 from trainer_service.config import LoadedOptions, check_files, missing_demonstrations
-from trainer_service.config.reading.check import _DEMO_SUFFIX
-from unity_bridge.demonstrations import SUFFIX
 
 Load = Callable[..., LoadedOptions]
 REPLAYED = "{{trainer_type: sac, hyperparameters: {{replay: {{demo_path: {path}}}}}}}"
@@ -52,12 +50,6 @@ def test_paths_without_a_recording_are_named(load: Load, folder: Path, path: str
     ]
 
 
-@pytest.mark.parametrize("path", ["b.demo", "full", "./full/a.demo"])
-def test_recordings_that_are_there_are_no_matter(load: Load, folder: Path, path: str) -> None:
-    assert missing_demonstrations(load(f"behaviors: {{A: {BOTH.format(path=path)}}}").options) == []
-    assert missing_demonstrations(load("behaviors: {A: {}}").options) == []
-
-
 @pytest.mark.parametrize(
     ("steps", "reached", "needed"), [(100, 99, True), (100, 100, False), (0, 10**9, True)]
 )
@@ -69,10 +61,6 @@ def test_cloning_that_is_over_needs_no_recording(
     ).options
     assert bool(missing_demonstrations(options, {"A": reached})) == needed
     assert missing_demonstrations(options, {"B": reached}) == missing_demonstrations(options) != []
-
-
-def test_recordings_have_the_name_that_they_are_read_by() -> None:
-    assert _DEMO_SUFFIX == SUFFIX
 
 
 def test_a_check_warns_of_them_and_passes_the_file(folder: Path) -> None:
