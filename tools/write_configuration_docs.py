@@ -1,6 +1,7 @@
-"""Writes what the configuration's models say of themselves: docs/configuration.md's tables, the schema, the arguments.
+"""Writes what models say of themselves: docs/configuration.md's tables, the schema and the arguments of the
+configuration, and the schema of a bundle's policy.json.
 
-    python tools/write_configuration_docs.py            # writes all three
+    python tools/write_configuration_docs.py            # writes all four
     python tools/write_configuration_docs.py --check    # writes nothing; exit status 1 where they are stale
 
 In the page only what stands between the two markers is written; the rest is written by hand. The arguments are the
@@ -25,10 +26,12 @@ from trainer_service.config.environment_parameters import SAMPLERS
 from trainer_service.config.hyperparameters.off_policy import OffPolicyHyperparameters, RandomSettings
 from trainer_service.config.reading.legacy import SAMPLERS_ALSO_CALLED
 from trainer_service.config.section import Argument, Section, section_in
+from trainer_service.running.interop.bundle import description_schema
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 PAGE = Path("docs/configuration.md")
 SCHEMA = Path("configs/schema.json")
+POLICY_SCHEMA = Path("docs/policy.schema.json")
 ARGUMENTS = Path("trainer_service/commands/common/run_arguments.py")
 BEGIN = "<!-- Written by tools/write_configuration_docs.py: everything down to the end marker. -->"
 END = "<!-- The end of the generated tables. -->"
@@ -283,6 +286,7 @@ def expected(repository: Path) -> dict[Path, str]:
     return {
         PAGE: page_with(page, tables()),
         SCHEMA: json.dumps(json_schema(), indent=2) + "\n",
+        POLICY_SCHEMA: json.dumps(description_schema(), indent=2) + "\n",
         ARGUMENTS: arguments(),
     }
 

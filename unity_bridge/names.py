@@ -23,7 +23,7 @@ _FORBIDDEN_ON_WINDOWS = '<>:"|?*'
 
 _RESERVED = re.compile(
     r"""
-    run_logs | (configuration|suggested)\.yaml | (metrics|evaluations)\.jsonl | report\.html | film-.*\.gif
+    run_logs | bundle | (configuration|suggested)\.yaml | (metrics|evaluations)\.jsonl | report\.html | film-.*\.gif
     | wandb                     # where its tracker writes
     | set-aside.*               # folders of files that a resumed run does not continue with
     | .*\.(onnx|safetensors|pt|tmp)  # models, checkpoints, files that are being written

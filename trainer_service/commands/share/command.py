@@ -18,6 +18,7 @@ from trainer_service.commands.common.flags import (
 from trainer_service.commands.common.output import CommandResult, note, progress_printer
 from trainer_service.commands.share.share import load_from_hub, push_to_hub
 from trainer_service.errors import suggested_command
+from trainer_service.running.interop.bundle import export_bundles
 from trainer_service.running.interop.mlagents_results import import_results
 from trainer_service.running.interop.onnx_export import export_run
 from trainer_service.running.metrics.console import Console
@@ -37,12 +38,20 @@ def export_models(
     *,
     step: Annotated[int | None, Flag("the checkpoints of this step, not the newest", "N", either="which")] = None,
     checkpoint: Annotated[Path | None, Flag("this checkpoint", "FILE", either="which")] = None,
-    output: Annotated[Path | None, Flag("a file.onnx or a folder (default: the run's)", "PATH")] = None,
+    output: Annotated[Path | None, Flag(
+        "a file.onnx or a folder (default: the run's)", "PATH", either="place")] = None,
+    bundle: Annotated[str | None, Flag(
+        "each model with a description and runners for programs without this package, in DIR (default: bundle in the "
+        "run's folder)", "DIR", nargs="?", const="", either="place")] = None,
     results_dir: ResultsDir = RESULTS,
 ) -> CommandResult:  # fmt: skip
     """Writes the ONNX models of a run again, from its checkpoints."""
     folder = RunFolder.read(results_dir, run_id)
-    written = export_run(folder, step=step, checkpoint=checkpoint, output=output)
+    if bundle is None:
+        written = export_run(folder, step=step, checkpoint=checkpoint, output=output)
+    else:
+        target = Path(bundle) if bundle else None
+        written = export_bundles(folder, step=step, checkpoint=checkpoint, target=target)
     models = [
         {"behavior": policy.behavior, "step": policy.step, "file": str(path)}
         for path, policy in written.items()

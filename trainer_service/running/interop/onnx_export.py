@@ -20,10 +20,10 @@ from __future__ import annotations
 import io
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import torch
 from numpy.typing import NDArray
@@ -37,7 +37,7 @@ from trainer_service.learning.networks.random_streams import random_stream
 from trainer_service.running.interop.onnx_check import Arrays, model_mismatch, no_warnings
 from trainer_service.running.interop.onnx_constants import restore_merged_constants
 from trainer_service.running.policy import Policy, checkpoints_of
-from trainer_service.running.runs.files import write_atomic
+from trainer_service.running.runs.files import Replacement
 from trainer_service.running.runs.folder import RunFolder
 from unity_bridge.process_guard import plain_torch
 from unity_bridge.specs import ActionSpec, BehaviorSpec
@@ -65,8 +65,15 @@ class ExportError(UserError):
     """A policy that could not be written as a model; its weights are safe."""
 
 
-def export_policy(network: ExportedNetwork, spec: BehaviorSpec, *paths: Path) -> None:
-    """Writes the model to every path, each replaced atomically. Warns if it differs from the policy.
+def export_policy(
+    network: ExportedNetwork,
+    spec: BehaviorSpec,
+    *paths: Path,
+    beside: Callable[[bytes], Mapping[Path, bytes]] = lambda model: {},
+) -> None:
+    """Writes the model to every path, all replaced atomically. Warns if it differs from the policy.
+
+    beside: the files that belong to a model, which are replaced with it.
 
     Raises:
         ExportError: onnx is not installed, or the policy cannot be expressed; nothing was written.
@@ -81,10 +88,15 @@ def export_policy(network: ExportedNetwork, spec: BehaviorSpec, *paths: Path) ->
         # written later from the checkpoint; a run that ended over it cannot be saved.
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise ExportError(f"no model could be written: {reason[:300]}") from error
-    for path in paths:
-        write_atomic(path, model)
+    with Replacement() as files:
+        for path, content in {**dict.fromkeys(paths, model), **beside(model)}.items():
+            files.write(path, partial(_write, content))
     if difference := model_mismatch(model, spec, network.memory_size, _PolicyOutputs(network, spec)):
         _logger.warning("model '%s' %s", paths[0], difference)
+
+
+def _write(content: bytes, file: BinaryIO) -> None:
+    file.write(content)
 
 
 @plain_torch(torch)
@@ -93,11 +105,9 @@ def export_run(
 ) -> dict[Path, Policy]:
     """Writes the models of a run's checkpoints.
 
+    Takes ``step`` and ``checkpoint`` as ``policies_by_model`` does.
+
     Args:
-        folder: the run. Without ``step`` and ``checkpoint`` the newest policy of each of its behaviors becomes
-            the run's final model.
-        step: the policies of that step instead, each beside its checkpoint.
-        checkpoint: that file instead; the model goes into its folder.
         output: where the models go instead: a file that ends with .onnx, for one behavior, or a folder.
 
     Returns:
@@ -106,6 +116,27 @@ def export_run(
     Raises:
         UserError: no such checkpoint, one that is damaged, or several behaviors for one file.
         ExportError, SaveError: see ``export_policy``.
+    """
+    policies = policies_by_model(folder, step=step, checkpoint=checkpoint)
+    if output is not None:
+        policies = _redirected(policies, output)
+    for target, policy in policies.items():
+        export_policy(policy.network(), policy.inputs, target)
+    return policies
+
+
+def policies_by_model(
+    folder: RunFolder, *, step: int | None = None, checkpoint: Path | None = None
+) -> dict[Path, Policy]:
+    """The policies of a run's checkpoints by the places of their models.
+
+    Args:
+        folder: the run. Without ``step`` and ``checkpoint`` the newest policy of each of its behaviors becomes
+            the run's final model.
+        step: the policies of that step instead, each beside its checkpoint.
+        checkpoint: that file instead; the model goes into its folder.
+
+    Raises UserError: no such checkpoint, or one that is damaged.
     """
     if checkpoint is not None:
         sources = {checkpoint.with_suffix(".onnx"): checkpoint}
@@ -118,10 +149,6 @@ def export_run(
         group = Policy.load(source)
         for name, policy in group.parts().items():
             policies[target if policy is group else _place_of_member(target, group.behavior, name)] = policy
-    if output is not None:
-        policies = _redirected(policies, output)
-    for target, policy in policies.items():
-        export_policy(policy.network(), policy.inputs, target)
     return policies
 
 

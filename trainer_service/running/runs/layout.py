@@ -27,6 +27,8 @@ _FAILED_START = frozenset({LOCK, "configuration.yaml", "run_logs"})
 _ROOT_FILES = (
     "configuration.yaml", "suggested.yaml", "metrics.jsonl", "evaluations.jsonl", "film-[0-9]*.gif", "report.html",
 )  # fmt: skip
+BUNDLE_FILES = ("policy.onnx", "policy.json", "policy.py", "policy.mjs")
+"""The files of a behavior's bundle: model, description, and runners in Python and JavaScript."""
 _FILM = re.compile(r"film-(\d+)\.gif")
 OLDER_LOGS = 3
 """Log files of the trainer that are kept beside the newest."""
@@ -98,6 +100,7 @@ class RunLayout:
           <behavior>/best.safetensors, best.onnx    the policy that scored best, with evaluation
           <behavior>/replay.npz, replay-*.npz       replay buffer for --resume, with save_replay_buffer
           <behavior>/events.out.tfevents.*          for TensorBoard
+          bundle/<behavior>/policy.*                what ``export --bundle`` writes
           <member>.onnx, <member>/                  models of a heterogeneous group's members; states are in <group>/
           set-aside-<n>/<behavior>/                 newer states, after --resume from an older checkpoint
 
@@ -118,6 +121,8 @@ class RunLayout:
         """One JSON object per line: a score of one behavior."""
         self.report = self.path / "report.html"
         """A page on the run."""
+        self.bundle = self.path / "bundle"
+        """The bundles of the behaviors, each in a folder of its name."""
         self.run_logs = self.path / "run_logs"
         """The folder of logs, timers and the list of checkpoints."""
         self.status = self.run_logs / "training_status.json"
@@ -252,10 +257,12 @@ class RunLayout:
         for folder in (*folders, *self._behaviors_set_aside()):
             yield from _present(folder, _BEHAVIOR_FILES)
             yield from (file for file in folder.iterdir() if numbered_name(folder.name).fullmatch(file.name))
+        for folder in _subfolders(self.bundle):
+            yield from _present(folder, BUNDLE_FILES)
 
     def subfolders(self) -> list[Path]:
-        """Returns the folders of behaviors and the set-aside folders, the innermost first."""
-        return [*self._behaviors_set_aside(), *_subfolders(self.path)]
+        """Returns the folders of behaviors, of their bundles and the set-aside folders, the innermost first."""
+        return [*self._behaviors_set_aside(), *_subfolders(self.bundle), *_subfolders(self.path)]
 
     def next_set_aside(self) -> Path:
         """Returns a new folder's path for the files that the next resumed run sets aside."""

@@ -20,7 +20,7 @@ REPOSITORY = Path(__file__).parents[4]
 RUN = RunLayout(Path("results/run"))
 OF_A_RUN = {
     "lock", "configuration", "metrics", "evaluations", "film", "report", "run_logs", "status", "timers", "trainer_log",
-    "player_log", "tracker", "next_set_aside", "job_log", "suggestion",
+    "player_log", "tracker", "next_set_aside", "job_log", "suggestion", "bundle",
 }  # fmt: skip
 OF_A_BEHAVIOR = {"behavior", "checkpoint", "best", "replay", "replay_rows", "numbered", "final_model"}
 
@@ -28,7 +28,7 @@ OF_A_BEHAVIOR = {"behavior", "checkpoint", "best", "replay", "replay_rows", "num
 def paths_of_a_run(layout: RunLayout) -> Iterator[Path]:
     """What a run writes whatever its behaviors are called."""
     yield from (layout.lock, layout.configuration, layout.metrics, layout.evaluations, layout.report)
-    yield from (layout.run_logs, layout.status, layout.timers, layout.trainer_log)
+    yield from (layout.run_logs, layout.bundle, layout.status, layout.timers, layout.trainer_log)
     yield from (layout.player_log(0), layout.tracker("wandb"), layout.job_log, layout.suggestion)
     yield from (layout.film(0), layout.film(500_000), layout.next_set_aside(), layout.path / "set-aside-12")
     yield layout.path / "wandb"
