@@ -48,7 +48,7 @@ def start(scene, place: str, error: str):
     return scene.learn(*flags, before="fault_injection:install", BREAK=f"{place}:{error}")
 
 
-@fault_counts(3, 20)
+@fault_counts(1, 20)
 def test_an_exception_inside(scene, note, count: int) -> None:
     """The run says where, keeps what it learned and ends; or it goes on without what failed."""
     ended, went_on, slowest, wrong = 0, 0, 0.0, []
@@ -80,6 +80,7 @@ def test_an_exception_inside(scene, note, count: int) -> None:
     assert not wrong, "\n\n".join(wrong)
 
 
+@pytest.mark.thorough
 def test_memory_of_the_device_that_runs_out(scene, note) -> None:
     run = start(scene, "trainer_service.running.behaviors.behavior:Behavior.update:1", "OutOfMemoryError")
     code = run.end()

@@ -39,10 +39,10 @@ def ports_of(run: Process) -> list[int]:
     return [int(match[1]) for match in found if match]
 
 
-@fault_counts(3, 50, minutes=60)
+@fault_counts(1, 50, minutes=60)
 def test_simulators_that_are_killed(scene, note, count: int) -> None:
     """One of four, at any moment: also while it starts up, and again right after."""
-    dice, budget = random.Random(count), 4000 * count + 20_000
+    dice, budget = random.Random(count), 4000 * count + 8_000
     write_configuration(scene.folder, {"3DBall": small_settings(max_steps=budget)})
     run = scene.learn("--env=sim:3dball", "--num-envs=4", "--seed=1", *NO_LIMIT)
     run.wait_for_output("Step: ")
@@ -120,7 +120,7 @@ def rate(run: Process, summaries: int) -> float:
     return (max(steps(run.output)) - first) / (time.monotonic() - began)
 
 
-@fault_counts(12, 1000)
+@fault_counts(None, 1000)
 def test_strangers_at_launched_ports(scene, note, count: int) -> None:
     """Strangers are refused, no simulator is started again, and nothing of theirs counts."""
     write_configuration(scene.folder, {"3DBall": small_settings()})

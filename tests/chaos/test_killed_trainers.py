@@ -38,7 +38,7 @@ def numbered(folder: Path) -> dict[int, Path]:
     return {int(path.stem.rpartition("-")[2]): path for path in folder.glob("Basic-*.safetensors")}
 
 
-@fault_counts(3, 200, minutes=120)
+@fault_counts(1, 200, minutes=120)
 def test_a_trainer_that_is_killed(scene, note, count: int) -> None:
     """The trainer is killed at random moments from its start on, while it saves twice a second."""
     dice, checkpoints = random.Random(count), prepare(scene.folder)
@@ -84,7 +84,7 @@ def test_a_trainer_that_is_killed(scene, note, count: int) -> None:
     assert len(numbered(checkpoints)) <= KEPT + 1
 
 
-@fault_counts(2, 100, minutes=60)
+@fault_counts(None, 100, minutes=60)
 def test_a_newest_checkpoint_that_is_damaged(scene, note, count: int) -> None:
     """Cut at any length, or one bit flipped: the next older one is taken, unless nothing that counts was hit."""
     dice, checkpoints = random.Random(count), prepare(scene.folder)
@@ -137,7 +137,7 @@ def alike(one: Any, other: Any) -> bool:
     return bool(one == other)
 
 
-@fault_counts(1, 10)
+@fault_counts(None, 10)
 def test_a_newest_checkpoint_that_is_missing(scene, note, count: int) -> None:
     checkpoints = prepare(scene.folder)
     run = scene.learn(*FLAGS, "--force")

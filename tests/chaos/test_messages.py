@@ -14,7 +14,6 @@ from mutations import (
     conversation,
     mutated_bytes,
     mutated_message,
-    mutated_png,
     pictures,
     require_fit_to_print,
 )
@@ -44,11 +43,11 @@ def hostile_conversation(dice: random.Random) -> list[bytes]:
     return messages
 
 
-@fault_counts(400, 10_000)
+@fault_counts(200, 10_000)
 def test_changed_messages(arena, note, count: int) -> None:
     dice = random.Random(count)
     answers: Counter[str] = Counter()
-    for messages in [hostile_conversation(dice) for _ in range(200)]:
+    for messages in [hostile_conversation(dice) for _ in range(min(count, 200))]:
         first_refusal(arena.port, messages)  # whatever is loaded at the first picture, the first refusal …
     spoke, output, memory = 0, len(arena.trainer.output), arena.trainer.memory()
     began = time.monotonic()
@@ -111,20 +110,6 @@ def many_agents(agents: int = 200_000) -> Iterator[bytes]:
     yield message.SerializeToString()
 
 
-def unlike_rows(rows: int = 12_000) -> Iterator[bytes]:
-    """Each of one length, and laid out otherwise."""
-    yield from handshake()
-    yield first_step().SerializeToString()
-    message = first_step()
-    agents = message.unity_output.rl_output.agentInfos[BEHAVIOR].value
-    row = agents[0]
-    for agent in range(1, rows):
-        row.id = agent + 100_000
-        row.observations[0].name = f"{agent:06d}"
-        agents.append(row)
-    yield message.SerializeToString()
-
-
 def unlike_mappings(rows: int = 12_000) -> Iterator[bytes]:
     yield from handshake()
     yield first_step().SerializeToString()
@@ -135,24 +120,6 @@ def unlike_mappings(rows: int = 12_000) -> Iterator[bytes]:
         row.id = agent + 100_000
         row.observations[0].compressed_channel_mapping[:] = [agent & 127, agent >> 7 & 127]
         agents.append(row)
-    yield message.SerializeToString()
-
-
-def long_mapping() -> Iterator[bytes]:
-    messages = pictures(random.Random(1), "Other")
-    yield from messages[:2]
-    message = UnityMessageProto.FromString(messages[2])
-    (seen,) = message.unity_output.rl_output.agentInfos["Other"].value[0].observations
-    seen.compressed_channel_mapping[:] = [0, 1, 2] * 110_880
-    yield message.SerializeToString()
-
-
-def many_files() -> Iterator[bytes]:
-    messages = pictures(random.Random(1), "Other")
-    yield from messages[:2]
-    message = UnityMessageProto.FromString(messages[2])
-    (seen,) = message.unity_output.rl_output.agentInfos["Other"].value[0].observations
-    seen.compressed_data = seen.compressed_data * 3000
     yield message.SerializeToString()
 
 
@@ -198,42 +165,33 @@ def introductions() -> Iterator[bytes]:
     return iter(handshake()[:1] * 3000)
 
 
-def deep_nesting() -> Iterator[bytes]:
-    yield b"\x0b" * 10_000
-
-
-def two_rows_of_one_agent() -> Iterator[bytes]:
-    yield from handshake()
-    message = first_step()
-    rows = message.unity_output.rl_output.agentInfos[BEHAVIOR].value
-    rows.append(rows[0])
-    yield message.SerializeToString()
-
-
 HOSTILE: dict[str, Callable[[], Iterable[bytes]]] = {
     "a team of 20 digits": as_behavior("3DBall?team=99999999999999999999"),
-    "a team of 4 301 digits": as_behavior("3DBall?team=" + "9" * 4301),
-    "a team of 2^31": as_behavior("3DBall?team=2147483648"),
     "a behavior's name of 5 MB": as_behavior("b" * 5 * MIB),
     "a name that is a path": as_behavior("../../esc/pwn"),
     "a name with escape codes": as_behavior("\x1b[31mPWN\n[INFO] forged line"),
-    "160 KB of parameters in a name": as_behavior("3DBall?" + "&team=1x" * 20_000),
     "a version with escape codes": forged_introduction,
     "3 000 introductions": introductions,
     "200 000 agents": many_agents,
-    "12 000 rows, each with another name": unlike_rows,
     "12 000 rows, each with another mapping": unlike_mappings,
-    "a mapping of 332 640 channels": long_mapping,
-    "3 000 PNG files as one picture": many_files,
     "a million branches": many_branches,
     "100 000 names of statistics": many_statistics,
     "100 000 unknown side channels": many_channels,
-    "10 000 nested groups": deep_nesting,
-    "two rows of one agent": two_rows_of_one_agent,
 }
 
 
-@pytest.mark.parametrize("name", HOSTILE)
+USUAL = {
+    "a behavior's name of 5 MB",
+    "a name that is a path",
+    "a version with escape codes",
+    "a million branches",
+}
+"""What is tried with every change; the codec's own tests hold what the others are refused for."""
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name in USUAL else pytest.mark.thorough) for name in HOSTILE]
+)
 def test_a_hostile_message(arena, note, name: str) -> None:
     output, memory, began = len(arena.trainer.output), arena.trainer.memory(), time.monotonic()
     heard = first_refusal(arena.port, HOSTILE[name]())
@@ -258,7 +216,7 @@ def test_a_hostile_message(arena, note, name: str) -> None:
     assert grown < 250
 
 
-@fault_counts(100, 1000)
+@fault_counts(20, 1000)
 def test_rows_twice_and_changed_specs(arena, note, count: int) -> None:
     """Each is refused, and names behavior and agent or both specs."""
     dice, refused = random.Random(7), 0
@@ -324,14 +282,3 @@ def test_calls_at_once_on_one_line(arena, note, count: int) -> None:
     arena.require_peace()
     assert set(codes) <= {"OK", "INVALID_ARGUMENT", "RESOURCE_EXHAUSTED", "UNAVAILABLE"}
     assert codes["OK"]
-
-
-def test_pictures_that_were_changed(arena) -> None:
-    dice = random.Random(5)
-    for _ in range(100):
-        messages = pictures(dice, "Other")
-        message = UnityMessageProto.FromString(messages[2])
-        (seen,) = message.unity_output.rl_output.agentInfos["Other"].value[0].observations
-        seen.compressed_data = mutated_png(dice, seen.compressed_data)
-        first_refusal(arena.port, [*messages[:2], message.SerializeToString()])
-    arena.require_peace()

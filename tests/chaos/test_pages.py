@@ -65,7 +65,7 @@ def test_no_list_of_processes_holds_the_token(tmp_path: Path, note) -> None:
     assert holding == []
 
 
-@fault_counts(64, 300)
+@fault_counts(40, 300)
 def test_a_command_of_many_megabytes_is_not_read(page: Page, note, count: int) -> None:
     assert page.do(do="pause") == 204
     before, status, most = resident(page.process.pid), 0, 0

@@ -48,13 +48,12 @@ POISONS = {
     "observations of 1e18": "observation=1e18",
     "observations of 3e38": "observation=3e38",
 }
-RARE = {"infinity", "observations of 3e38"}
 
 
 @pytest.mark.parametrize(
-    "poison", [pytest.param(name, marks=[pytest.mark.chaos] if name in RARE else []) for name in POISONS]
+    "poison", [pytest.param(name, marks=[pytest.mark.thorough] if name != "NaN" else []) for name in POISONS]
 )
-@fault_counts(8000, 1_000_000, minutes=60)
+@fault_counts(4000, 1_000_000, minutes=60)
 def test_a_simulator_that_sends_poison(scene, note, poison: str, count: int) -> None:
     """One number in ten thousand (in CI in a thousand) is replaced: the run completes, and its weights are sound."""
     kind, share = POISONS[poison], 1e-4 if count > 100_000 else 1e-3
@@ -91,7 +90,7 @@ def mean_reward(output: str) -> str:
     return found[-1] if found else "none"
 
 
-@fault_counts(24_000, 1_000_000, minutes=60)
+@fault_counts(None, 1_000_000, minutes=60)
 def test_agents_that_vanish(arena, note, count: int) -> None:
     """``count`` ids of agents that speak twice and are never heard of again, fifty new ones with each message."""
     message = UnityMessageProto.FromString(conversation(random.Random(2), "3DBall?team=0")[2])

@@ -42,7 +42,7 @@ def checkpoints(scene, number: int) -> int:
     return len(list((scene.folder / "results" / f"run-{number}").rglob("checkpoint.safetensors")))
 
 
-@fault_counts(3, 100, minutes=90)
+@fault_counts(2, 100, minutes=90)
 def test_a_signal_at_any_moment(scene, note, count: int) -> None:
     """A third of them while the run starts up."""
     dice, codes, took = random.Random(count), Counter[int](), []
@@ -74,7 +74,7 @@ def test_a_signal_at_any_moment(scene, note, count: int) -> None:
     assert (orphans, damaged, unsaved, tracebacks) == (0, 0, 0, 0)
 
 
-@fault_counts(2, 50, minutes=60)
+@fault_counts(1, 50, minutes=60)
 def test_a_second_signal(scene, note, count: int) -> None:
     """Soon after the first: the run ends at once, with 128 + its number."""
     dice, codes, took = random.Random(count), Counter[int](), []

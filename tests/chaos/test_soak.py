@@ -44,7 +44,7 @@ def visit(port: int, dice: random.Random, first_agent: int) -> int:
     return agents
 
 
-@fault_counts(8, 600, minutes=30)
+@fault_counts(None, 600, minutes=30)
 def test_visitors_leave_nothing_behind(scene, note, count: int) -> None:
     """Five visitors a second for ``count`` seconds, each with new agents, leave no memory behind."""
     write_configuration(

@@ -85,7 +85,10 @@ KINDS: dict[str, tuple[Callable[[int], bytes], grpc.Compression, bool, float]] =
 them may take."""
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "kind",
+    [pytest.param(kind, marks=() if kind == "descriptions" else pytest.mark.thorough) for kind in KINDS],
+)
 @fault_counts(30, 200)
 def test_large_messages_at_once(arena, note, kind: str, count: int) -> None:
     """``count`` megabytes each."""
@@ -126,7 +129,7 @@ def test_large_messages_at_once(arena, note, kind: str, count: int) -> None:
     assert grown < 150
 
 
-@fault_counts(4, 40)
+@fault_counts(None, 40)
 def test_huge_descriptions(scene, note, count: int) -> None:
     """``count`` behaviors that only default_settings serves, each with a vector of half a million numbers."""
     write_configuration(

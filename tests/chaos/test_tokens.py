@@ -80,7 +80,7 @@ def secured(scene) -> Iterator[SecuredRun]:
         yield run
 
 
-@fault_counts(30, 300)
+@fault_counts(None, 300)
 def test_a_token_file_that_is_written_in_place_throws_nobody_out(secured, note, count: int) -> None:
     """``count`` times: emptied, and written again after a while. Now and then it is renamed away in between."""
     for number in range(count):
@@ -126,6 +126,7 @@ def test_wrong_tokens_at_its_address_do_not_keep_a_relay_out(secured, note, coun
     assert secured.relay.poll() is None
 
 
+@pytest.mark.thorough
 def test_a_date_that_cannot_be_computed_ends_nothing(secured, note) -> None:
     secured.tokens.write_text(f"{TOKEN} 0001-01-01\n")
     secured.trainer.wait_for_output("No token is accepted from now on")

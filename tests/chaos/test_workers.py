@@ -63,10 +63,6 @@ def children(pid: int) -> list[str]:
         return []
 
 
-def simulator_pids(run: Process) -> list[int]:
-    return [pid for pid in run.descendants() if b"mlagents-port" in command(pid)]
-
-
 def final_step(folder: Path) -> int:
     return max(int(path.stem.rpartition("-")[2]) for path in folder.rglob("3DBall-*.safetensors"))
 
@@ -229,29 +225,6 @@ def test_signals_to_trainers_with_workers(scene, note, count: int) -> None:
         f"{sorted(set(codes))}; {unsaved} without a checkpoint, {orphans} orphans",
     )
     assert (orphans, unsaved, set(codes)) == (0, 0, {0})
-
-
-@fault_counts(None, 5, minutes=30)
-def test_a_second_signal_with_workers(scene, note, count: int) -> None:
-    env = prepare(scene.folder)
-    took, codes, orphans = [], [], 0
-    for _ in range(count):
-        run = scene.learn(env, "--seed=1", "--force")
-        run.wait_for_output("Step: ")
-        run.signal(signal.SIGINT)
-        pause(0.2)
-        asked = time.monotonic()
-        run.signal(signal.SIGINT)
-        codes.append(run.end())
-        took.append(time.monotonic() - asked)
-        orphans += len(run.orphans(GONE_S))
-    note(
-        "a second Ctrl-C with rollout workers",
-        f"{count}, 0.2 s after the first",
-        f"out in {max(took):.1f} s at most; exit codes {sorted(set(codes))}; {orphans} orphans after {GONE_S:g} s",
-    )
-    assert orphans == 0
-    assert set(codes) <= {130, -signal.SIGINT, 0}
 
 
 @pytest.mark.parametrize("server", ["raylet", "gcs_server"])

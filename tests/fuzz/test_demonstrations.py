@@ -47,7 +47,7 @@ def recording(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@examples(800)
+@examples(400)
 @given(dice=DICE)
 def test_a_recording_that_was_changed(recording: Path, dice: random.Random) -> None:
     path = recording.with_name("changed.demo")

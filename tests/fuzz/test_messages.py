@@ -57,7 +57,7 @@ def test_conversations_that_nobody_touched_are_understood(dice: random.Random) -
         assert not hear_all(pictures(dice, BEHAVIOR))
 
 
-@examples(1500)
+@examples(1000)
 @given(DICE)
 def test_a_conversation_with_one_message_changed(dice: random.Random) -> None:
     messages = (pictures if dice.random() < 0.3 else conversation)(dice, BEHAVIOR)
@@ -66,7 +66,7 @@ def test_a_conversation_with_one_message_changed(dice: random.Random) -> None:
     hear_all(messages)
 
 
-@examples(500)
+@examples(300)
 @given(DICE)
 def test_a_conversation_with_its_messages_in_another_order(dice: random.Random) -> None:
     messages = conversation(dice, BEHAVIOR) + pictures(dice, dice.choice([BEHAVIOR, "Other"]))
@@ -80,7 +80,7 @@ def test_bytes_that_are_no_conversation(messages: list[bytes]) -> None:
     hear_all(messages)
 
 
-@examples(500)
+@examples(300)
 @given(DICE)
 def test_a_picture_whose_file_was_changed(dice: random.Random) -> None:
     messages = pictures(dice, BEHAVIOR)
@@ -100,7 +100,7 @@ def test_what_was_heard_takes_no_memory() -> None:
     for message in messages:
         hear_all([message])
     before = peak_memory()
-    for _ in range(20):
+    for _ in range(10):
         for message in messages:
             hear_all([message])
     assert peak_memory() - before < 16 * MIB

@@ -31,7 +31,7 @@ def decode(data: bytes, shape: tuple[int, int, int], mapping: list[int]) -> None
         assert pixels.shape == shape
 
 
-@examples(1500)
+@examples(800)
 @given(DICE)
 def test_files_that_were_changed(dice: random.Random) -> None:
     channels = dice.choice([1, 3, 4, 6])
@@ -56,9 +56,9 @@ SMALL = png(5, 6, PIXELS)
 BOMBS = {
     "wide": (png(6000, 6000, PIXELS), []),
     "endless": (png(2**31 - 1, 2**31 - 1, PIXELS), []),
-    "pixels inside": (png(5, 6, chunk(b"IDAT", zlib.compress(bytes(100 * MIB), 9))), []),
-    "text inside": (png(5, 6, chunk(b"zTXt", b"a\0\0" + zlib.compress(bytes(100 * MIB), 9)), PIXELS), []),
-    "profile inside": (png(5, 6, chunk(b"iCCP", b"a\0\0" + zlib.compress(bytes(100 * MIB), 9)), PIXELS), []),
+    "pixels inside": (png(5, 6, chunk(b"IDAT", zlib.compress(bytes(40 * MIB), 9))), []),
+    "text inside": (png(5, 6, chunk(b"zTXt", b"a\0\0" + zlib.compress(bytes(40 * MIB), 9)), PIXELS), []),
+    "profile inside": (png(5, 6, chunk(b"iCCP", b"a\0\0" + zlib.compress(bytes(40 * MIB), 9)), PIXELS), []),
     "chunks": (png(5, 6, *[chunk(b"IDAT", b"")] * 20_000, PIXELS), []),
     "files": (SMALL * 3000, []),
     "files and a mapping": (SMALL * 3000, [0, 1, 2] * 3000),

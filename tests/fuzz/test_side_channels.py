@@ -38,7 +38,7 @@ BODIES = [
 ]
 
 
-@examples(1000)
+@examples(600)
 @given(DICE)
 def test_a_payload_that_was_changed(dice: random.Random) -> None:
     payload = b"".join(side_channel(dice) for _ in range(dice.randint(1, 3)))

@@ -36,12 +36,6 @@ print(UnityEnvironment.__name__)
     assert (result.stdout, result.returncode) == ("UnityEnvironment\n", 0), result.stderr
 
 
-def test_without_the_alias_the_real_environment_cannot_be_imported() -> None:
-    """When this fails, the alias has become superfluous."""
-    result = run("import mlagents_envs.environment")
-    assert "Descriptors cannot be created directly" in result.stderr
-
-
 def test_modules_imported_before_are_not_replaced() -> None:
     result = run(
         """

@@ -11,7 +11,6 @@ import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +20,6 @@ import pytest
 from unity_bridge.process_guard import HostedExit, ProcessGuard, call_guarded
 
 STREAM = io.StringIO()
-
-
-def handler(*_: Any) -> None:
-    """A handler of hosted code."""
 
 
 SETTINGS: dict[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
@@ -132,33 +127,6 @@ def test_filters_of_a_thread_that_saves_meanwhile_stay(guard: ProcessGuard) -> N
     assert warnings.filters is before
 
 
-def test_an_alarm_of_hosted_code_finds_its_handler(guard: ProcessGuard) -> None:
-    before = signal.getsignal(signal.SIGALRM)
-    guard.call(signal.signal, signal.SIGALRM, handler)
-    assert signal.getsignal(signal.SIGALRM) is handler
-    signal.signal(signal.SIGALRM, before)
-
-
-def test_two_environments_have_folders_of_their_own(tmp_path: Path) -> None:
-    one, other = ProcessGuard(), ProcessGuard()
-    one.call(os.chdir, "/")
-    assert other.call(os.getcwd) == str(tmp_path)
-    assert one.call(os.getcwd) == "/"
-
-
-def test_a_folder_that_is_gone_does_not_matter(guard: ProcessGuard, tmp_path: Path) -> None:
-    gone = tmp_path / "gone"
-    gone.mkdir()
-
-    def leave() -> None:
-        os.chdir(gone)
-        gone.rmdir()
-
-    guard.call(leave)
-    assert os.getcwd() == str(tmp_path)
-    assert guard.call(os.getcwd) == str(tmp_path)
-
-
 def test_prints_of_hosted_code_alone_go_to_standard_error(capfd: pytest.CaptureFixture[str]) -> None:
     other = threading.Thread(target=print, args=("a thread of the trainer",))
 
@@ -231,13 +199,6 @@ def test_an_exit_is_an_error_in_words(guard: ProcessGuard, leave: Callable[[], N
         call_guarded(leave)
 
 
-def test_os_exit_is_pythons_own_afterwards() -> None:
-    before = os._exit
-    guard = ProcessGuard()
-    guard.call(lambda: None)
-    assert os._exit is before
-
-
 @pytest.mark.process
 @pytest.mark.parametrize(
     ("end", "status"),
@@ -266,18 +227,6 @@ def test_a_child_that_returns_ends_where_the_call_does(
         if os.getpid() != before:  # it went on
             os._exit(99)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == status
-
-
-@pytest.mark.process
-def test_a_child_of_other_code_hosts_as_its_parent_does(guard: ProcessGuard, tmp_path: Path) -> None:
-    guard.call(os.chdir, "/")
-    child = os.fork()
-    if not child:
-        with suppress(BaseException):
-            is_right = guard.call(os.getcwd) == "/" and os.getcwd() == str(tmp_path)
-            os._exit(int(not is_right))
-        os._exit(2)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
 def test_hosted_code_finds_pythons_own_collector(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,16 +14,6 @@ def test_bytes_stand_for_parts_of_255() -> None:
     assert as_floats(BYTES).dtype == np.float32
 
 
-def test_floats_are_not_copied() -> None:
-    assert as_floats(FLOATS) is FLOATS
-
-
-def test_bytes_joined_with_bytes_stay_bytes() -> None:
-    joined = join_observations([BYTES, BYTES[:1]])
-    assert joined.dtype == np.uint8
-    np.testing.assert_array_equal(joined, [[0, 51], [255, 102], [0, 51]])
-
-
 def test_bytes_joined_with_floats_become_what_they_stand_for() -> None:
     joined = join_observations([BYTES, FLOATS])
     assert joined.dtype == np.float32

@@ -93,16 +93,6 @@ def test_a_reader_that_is_gone_fails_nobody(pipe) -> None:
     assert drain(stream)
 
 
-def test_streams_of_one_pipe_keep_their_order(pipe) -> None:
-    reader, writer = pipe
-    with open(os.dup(writer.fileno()), "w") as errors:
-        out, err = unblocked(writer, errors)
-        for number, line in enumerate(LINES):
-            (out, err)[number % 2].write(line)
-        assert read_until(reader, LINES[-1].encode()) == "".join(LINES)
-        assert drain(out, err)
-
-
 def test_files_and_text_in_memory_are_written_directly(tmp_path) -> None:
     memory = io.StringIO()
     with (tmp_path / "log").open("w") as file:

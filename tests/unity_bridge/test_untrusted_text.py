@@ -16,10 +16,6 @@ def test_what_is_printed_moves_no_cursor_and_forges_no_line() -> None:
     assert said == "[WARNING] \\x1b[31mPWN\\x0d\\x9b2J\\u202egnp.exe\n  [INFO] forged\n\tindented"
 
 
-def test_bytes_that_are_no_characters_can_be_printed_everywhere() -> None:
-    assert harmless(b"run \xff".decode("utf-8", "surrogateescape")).encode() == b"run \\udcff"
-
-
 def test_very_long_lines_are_cut() -> None:
     said = harmless("x" * 3_000_000 + "\nand the rest")
     assert said == "x" * LONGEST_LINE + "…\nand the rest"

@@ -73,13 +73,6 @@ def test_a_surplus_is_ignored(surplus: int) -> None:
     np.testing.assert_array_equal(actions.discrete, [[1, 2]])
 
 
-def test_lists_of_today_are_enough() -> None:
-    row = AgentActionProto(continuous_actions=[0.5, -0.5], discrete_actions=[1, 2])
-    actions = decode_actions(message(row), 1, HYBRID, "behavior 'B'")
-    np.testing.assert_array_equal(actions.continuous, [[0.5, -0.5]])
-    np.testing.assert_array_equal(actions.discrete, [[1, 2]])
-
-
 @pytest.mark.parametrize(
     ("data", "reason"),
     [

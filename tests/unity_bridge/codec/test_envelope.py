@@ -98,7 +98,7 @@ def test_a_long_message_is_read_as_protobuf_reads_it(data: bytes) -> None:
     assert read(data, long=True) == read(data, long=False)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(st.data())
 def test_a_long_message_with_a_place_changed_is_read_as_protobuf_reads_it(data: st.DataObject) -> None:
     original = data.draw(st.sampled_from([UNUSUAL["usual"], UNUSUAL["described"], UNUSUAL["rows twice"]]))

@@ -15,7 +15,6 @@ from unity_bridge.codec.messages import (
     encode_behavior_spec,
 )
 from unity_bridge.errors import DeclarationError, WireError
-from unity_bridge.names import LONGEST_NAME
 from unity_bridge.specs import (
     PICTURE,
     ActionSpec,
@@ -77,12 +76,6 @@ def test_old_simulators_declare_actions_in_the_deprecated_fields(space_type: int
         vector_action_space_type_deprecated=space_type,  # type: ignore[arg-type]  # the enum's numbers
     )
     assert decode_behavior_spec(brain, row()).spec.action_spec == spec
-
-
-def test_what_is_declared_today_overrides_the_deprecated_fields() -> None:
-    brain = encode_behavior_spec(BALL, ActionSpec(2))
-    brain.vector_action_size_deprecated.append(7)
-    assert decode_behavior_spec(brain, row()).spec.action_spec == ActionSpec(2)
 
 
 def declared(**fields: object) -> BrainParametersProto:
@@ -208,17 +201,6 @@ def test_names_are_limited_and_quoted() -> None:
         decode_behavior_spec(encode_behavior_spec(BALL, ActionSpec(1)), row(odd))
     assert len(str(refusal.value)) < 300
     assert "\x1b" not in str(refusal.value)
-
-
-def test_the_team_is_not_counted_with_the_name() -> None:
-    longest = "x" * LONGEST_NAME
-    named = ObservationProto(name=longest, shape=[1], float_data={"data": [1.0]})
-    spec = decode_behavior_spec(encode_behavior_spec(f"{longest}?team=7", ActionSpec(1)), row(named)).spec
-    assert spec.observation_specs[0].name == longest
-    with pytest.raises(
-        DeclarationError, match=r"what follows its name must be at most 200 bytes long, got 305$"
-    ):
-        decode_behavior_spec(encode_behavior_spec(f"B?team={'7' * 300}", ActionSpec(1)), row(vector()))
 
 
 def test_unknown_properties_are_left_out_and_not_remembered() -> None:

@@ -66,9 +66,6 @@ class TestWithoutMapping:
     def test_a_single_channel_is_the_mean_of_the_colours(self) -> None:
         assert_floats(decode(file(1, 2, 4), 1), [7 / 3])
 
-    def test_a_mean_of_equal_colours_stays_a_byte(self) -> None:
-        assert_bytes(decode(file(9, 9, 9), 1), [9])
-
 
 class TestMapping:
     @pytest.mark.parametrize(
@@ -88,25 +85,11 @@ class TestMapping:
         assert_floats(decode(file(10, 20, 40), 1, (0, 0, 0)), [70 / 3])
         assert_floats(decode(file(10, 21, 40), 2, (0, 0, 1)), [15.5, 40])
 
-    def test_channels_beside_averaged_ones_are_exact(self) -> None:
-        assert_floats(decode(file(1, 2, 3) + file(4, 5, 7), 4, (0, 1, 2, 3, 3, 3)), [1, 2, 3, 16 / 3])
-
-    def test_a_mean_of_equal_channels_stays_a_byte(self) -> None:
-        assert_bytes(decode(file(7, 7, 7), 1, (0, 0, 0)), [7])
-
     def test_every_pixel_counts_whether_a_mean_is_a_byte(self) -> None:
         grey = np.full((3, HEIGHT, WIDTH), 5, np.uint8)
         grey[1, -1, -1] = 8
         mean = decode_png(encode_png(grey), (1, HEIGHT, WIDTH), (0, 0, 0), "here")
         np.testing.assert_array_equal(mean[0, -1], np.float32([5 / 255, 5 / 255, 6 / 255]))
-
-    def test_stacked_pictures_lie_one_after_the_other(self) -> None:
-        mapping = (0, 1, 2, 3, -1, -1, 4, 5, 6, 7, -1, -1)
-        data = file(1, 2, 3) + file(4, 0, 0) + file(5, 6, 7) + file(8, 0, 0)
-        assert_bytes(decode(data, 8, mapping), [1, 2, 3, 4, 5, 6, 7, 8])
-
-    def test_white_is_one(self) -> None:
-        assert_floats(decode(file(255, 255, 254) + file(255, 255, 255), 2, (0, 0, 0, 1, 1, 1))[1:], [255])
 
 
 class TestStackedSensorsThatRememberNothingYet:
@@ -144,10 +127,6 @@ class TestStackedSensorsThatRememberNothingYet:
         picture = parse_picture(data, (8, HEIGHT, WIDTH), (0, 1, 2, 3, -1, -1, 4, 5, 6, 7, -1, -1), "here")
         assert picture.decoded_size == 9 * HEIGHT * WIDTH
 
-    def test_are_not_seen_in_mappings_that_do_not_repeat(self) -> None:
-        with pytest.raises(WireError, match=r"^here: expected 12 channels for the mapping, got 9"):
-            decode(self.BLACK + file(5, 6, 7) + file(8, 0, 0), 8, (7, 1, 2, 3, -1, -1, 4, 5, 6, 0, -1, -1))
-
 
 class TestFilesThatUnityDoesNotSend:
     def test_grey_ones_have_three_equal_colours(self) -> None:
@@ -155,12 +134,6 @@ class TestFilesThatUnityDoesNotSend:
         assert_bytes(decode(grey, 1), [9])
         assert_bytes(decode(grey, 1, (0, 0, 0)), [9])
         assert_bytes(decode(grey, 3), [9, 9, 9])
-
-    def test_grey_ones_may_also_be_one_channel_each(self) -> None:
-        data = file(7, mode="L") + file(8, mode="L") + file(9, mode="L")
-        assert_bytes(decode(data, 3), [7, 8, 9])
-        assert_bytes(decode(data, 3, (2, 1, 0)), [9, 8, 7])
-        assert_bytes(decode(file(9, mode="L"), 1, (0,)), [9])
 
     def test_alpha_is_dropped_where_colours_are_wanted(self) -> None:
         clear = file(1, 2, 3, 99, mode="RGBA")
@@ -223,27 +196,12 @@ def test_an_overlong_mapping_is_refused_before_it_is_read(
     assert str(refusal.value) == "here: expected a mapping of at most 44 decoded channels to 3, got 300000"
 
 
-def test_no_more_files_are_read_than_a_picture_has(monkeypatch: pytest.MonkeyPatch) -> None:
-    looked_at: list[int] = []
-    read = png_files._read_file
-    monkeypatch.setattr(png_files, "_read_file", lambda *args: looked_at.append(1) or read(*args))
-    with pytest.raises(WireError) as refusal:
-        parse_picture(file(1, 2, 3) * 3000, (3, HEIGHT, WIDTH), (), "here")
-    assert str(refusal.value) == "here: expected at most 44 PNG files, got more"
-    assert len(looked_at) == 44
-
-
-def test_a_long_wrong_mapping_is_not_quoted_in_full() -> None:
-    with pytest.raises(WireError, match=r"got \[7(, 7){23}\]… \(30 channels\)$"):
-        parse_picture(file(1, 2, 3) * 10, (3, HEIGHT, WIDTH), (7,) * 30, "here")
-
-
 PICTURES = st.tuples(st.integers(1, 8), st.integers(1, 9), st.integers(1, 9)).flatmap(
     lambda shape: hnp.arrays(np.uint8, shape)
 )
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=100)
 @given(picture=PICTURES)
 def test_every_picture_comes_back_as_it_was_sent(picture: NDArray[np.uint8]) -> None:
     data, mapping = encode_png(picture), channel_mapping(len(picture))
@@ -251,7 +209,7 @@ def test_every_picture_comes_back_as_it_was_sent(picture: NDArray[np.uint8]) -> 
     np.testing.assert_array_equal(decoded, picture, strict=True)
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=100)
 @given(data=st.data(), files=st.integers(1, 3), channels=st.integers(1, 9))
 def test_any_mapping_averages_its_channels_or_is_refused(
     data: st.DataObject, files: int, channels: int
@@ -298,17 +256,3 @@ class TestFilesThatWereEncodedLately:
         assert encode_png(frames[1]) != first == encode_png(frames[0].copy())
         assert encode_png(np.concatenate([frames[1], frames[0]])) == encode_png(frames[1]) + first
         assert len(encoded) == 2
-
-    def test_are_not_confused_with_others_of_the_same_bytes(self, encoded: list[bytes]) -> None:
-        pixels = np.arange(24, dtype=np.uint8)
-        assert encode_png(pixels.reshape(3, 2, 4)) != encode_png(pixels.reshape(3, 4, 2))
-
-    def test_are_forgotten_when_they_are_too_many(
-        self, encoded: list[bytes], monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        frames = np.random.default_rng(1).integers(0, 256, (3, 3, 4, 5), np.uint8)
-        encode_png(frames[0])
-        monkeypatch.setattr(pictures, "CACHED_BYTES", 2 * len(encoded[0]) + 9)
-        for frame in (1, 0, 2, 0, 1):  # 2 takes the place of 1, which was shown before 0
-            encode_png(frames[frame])
-        assert len(encoded) == 4

@@ -92,15 +92,6 @@ def test_the_order_that_a_user_states_wins_over_the_version(
     assert not caplog.records
 
 
-@pytest.mark.parametrize("picture_layout", ["auto", "hwc", "chw"])
-def test_a_stated_order_changes_no_picture_that_tells_its_own(picture_layout: PictureLayout) -> None:
-    last = ((3, 8, 9), PICTURE, SensorLayout((8, 9, 3), channels_last=True))
-    assert detect((8, 9, 3), CHANNELS_LAST, "4.0.1", picture_layout) == last
-    assert detect((8, 9, 3), (), "2.3.0", picture_layout) == last
-    undescribed = ((3, 8, 9), PICTURE, SensorLayout((3, 8, 9)))
-    assert detect((3, 8, 9), (), "3.0.1", picture_layout) == undescribed
-
-
 def test_a_single_channel_lies_alike_in_both_orders(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "unity_bridge")
     assert detect((1, 8, 9), PICTURE, "3.0.0") == ((1, 8, 9), PICTURE, SensorLayout((1, 8, 9)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -111,7 +111,7 @@ def messages(draw: st.DrawFn) -> list[bytes]:
     return [row.SerializeToString() for row in rows]
 
 
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=60)
 @given(stream=st.lists(messages(), min_size=1, max_size=4))
 def test_a_decoder_reads_each_message_as_protobuf_does(stream: list[list[bytes]]) -> None:
     decoder = StepDecoder(BALL, SPEC)
@@ -163,26 +163,6 @@ def test_unusually_written_rows_are_read_as_well(unusual: bytes, first: bool) ->
         assert_equal(decoder.decode([plain, odd]), read_by_protobuf([plain, odd]))
 
 
-def test_floats_that_are_not_packed_are_read_all_the_same() -> None:
-    unpacked = b"".join(b"\x0d" + np.float32(value).tobytes() for value in (1.5, 2.5))
-    sensors = [b"\x22" + bytes([len(unpacked)]) + unpacked, info().observations[1].SerializeToString()]
-    row = b"".join(b"\x6a" + bytes([len(sensor)]) + sensor for sensor in sensors)
-    batch = StepDecoder(BALL, SPEC).decode([row, row.replace(b"\x6a", b"\x50\x01\x6a", 1)])
-    np.testing.assert_array_equal(batch.observations[0], [[1.5, 2.5]] * 2)
-    np.testing.assert_array_equal(batch.agent_ids, [0, 1])
-
-
-def test_a_behavior_without_sensors_may_send_empty_rows() -> None:
-    batch = StepDecoder(BALL, BehaviorSpec((), ActionSpec(1))).decode([b""])
-    np.testing.assert_array_equal(batch.agent_ids, [0])
-
-
-def test_no_rows_make_an_empty_batch_of_the_right_shapes() -> None:
-    batch = decode()
-    assert [values.shape for values in batch.observations] == [(0, 2), (0, 2, 3)]
-    assert batch.allowed_actions.shape == (0, 5)
-
-
 def test_a_mask_of_another_length_forbids_nothing_and_is_logged(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -230,70 +210,6 @@ def test_rows_of_many_layouts_are_compared_a_few_times(lengths: int, compared: l
         )
 
 
-@pytest.fixture
-def parsed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Holds the number of each row that was read by itself."""
-    rows: list[int] = []
-    parse = StepDecoder._parse
-
-    def counted(decoder: StepDecoder, index: int, row: bytes) -> AgentInfoProto:
-        rows.append(index)
-        return parse(decoder, index, row)
-
-    monkeypatch.setattr(StepDecoder, "_parse", counted)
-    return rows
-
-
-def test_rows_with_a_field_from_the_future_are_read_at_once(parsed: list[int]) -> None:
-    rows = [info(n, reward=n).SerializeToString() + b"\x92\x03\x03new" for n in range(1, 100)]
-    assert_equal(StepDecoder(BALL, SPEC).decode(rows), read_by_protobuf(rows))
-    assert len(parsed) == 1
-
-
-def test_rows_without_a_usual_layout_are_not_learned_from_again_and_again(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    learned: list[bytes] = []
-    monkeypatch.setattr(step_decoder, "agent_info_values", learned.append)
-    rows = [info(n).SerializeToString() for n in range(1, 100)]
-    assert_equal(StepDecoder(BALL, SPEC).decode(rows), read_by_protobuf(rows))
-    assert len(learned) == step_decoder.MOST_NEW_LAYOUTS
-
-
-@pytest.mark.parametrize("piece", [1, 150, 1000])
-def test_many_rows_are_compared_piece_by_piece(
-    piece: int, compared: list[int], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(step_decoder, "PIECE_BYTES", piece)
-    rows = [info(n, reward=n % 3).SerializeToString() for n in range(1, 240)]
-    decoder = StepDecoder(BALL, SPEC)
-    for _ in range(2):
-        assert_equal(decoder.decode(rows), read_by_protobuf(rows))
-    assert max(compared) <= max(1, piece // min(map(len, rows)))
-
-
-def test_layouts_used_least_recently_are_forgotten_first() -> None:
-    """Otherwise a decoder that met sixteen odd rows would read ordinary ones row by row for ever."""
-    spec = BehaviorSpec((ObservationSpec("", (1,)),), ActionSpec(1))
-    usual = AgentInfoProto(id=1, observations=[observation(ObservationSpec("0000", (1,)), [1])])
-    decoder = StepDecoder(BALL, spec)
-    for n in range(100):
-        odd = AgentInfoProto(id=2, observations=[observation(ObservationSpec(f"{1 + n:04}", (1,)), [1])])
-        decoder.decode([usual.SerializeToString(), odd.SerializeToString()])
-        (layouts,) = decoder._layouts.values()
-        assert any(layout.fits(usual.SerializeToString()) for layout in layouts)
-        assert len(layouts) <= step_decoder.MOST_OF_A_LENGTH
-
-
-def test_the_layouts_that_are_remembered_stay_few(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(step_decoder, "MOST_LAYOUTS", 3)
-    rows = [info(agent, reward=agent % 2).SerializeToString() for agent in (1, 2, 300, 301, 70_000, 70_001)]
-    decoder = StepDecoder(BALL, SPEC)
-    for _ in range(2):
-        assert_equal(decoder.decode(rows), read_by_protobuf(rows))
-    assert sum(map(len, decoder._layouts.values())) <= 3
-
-
 class TestOneAgentInOneMessage:
     def test_may_end_an_episode_and_begin_the_next(self) -> None:
         batch = decode(info(4), info(3, done=True, reward=1.0), info(3, reward=2.0))
@@ -310,11 +226,6 @@ class TestOneAgentInOneMessage:
         np.testing.assert_array_equal(batch.rewards, [3.0, 0.0, 0.0])
         np.testing.assert_array_equal(batch.group_rewards, [0.75, 0.0, 0.0])
 
-    def test_that_ends_again_before_it_could_act_ends_once(self) -> None:
-        batch = decode(info(3, done=True, reward=1.0), info(3), info(3, done=True, reward=9.0))
-        np.testing.assert_array_equal(batch.terminated, [True, False])
-        np.testing.assert_array_equal(batch.rewards, [1.0, 0.0])
-
     @pytest.mark.parametrize("rows", ["..", "T..", ".T."])
     def test_may_not_ask_for_two_decisions(self, rows: str) -> None:
         with pytest.raises(WireError, match=r"'Ball\?team=0', agent 3: two rows .* ask for a decision"):
@@ -325,61 +236,50 @@ class TestOneAgentInOneMessage:
         with pytest.raises(WireError, match=r"'Ball\?team=0', agent 3: two rows .* end the same episode"):
             decode(*(info(3, done=row == "T") for row in rows))
 
-    def test_may_earn_the_largest_usable_reward_twice(self) -> None:
-        batch = decode(info(3, reward=1e10), info(3, done=True, reward=1e10))
-        np.testing.assert_array_equal(batch.rewards, np.float32([2e10, 0]))
+
+def shortened(row: AgentInfoProto) -> None:
+    row.observations[1].float_data.data.pop()
 
 
-class TestRefusals:
-    """Mistakes that must be found in the first message, and in a later one with layouts that are known already."""
+def packed(row: AgentInfoProto) -> None:
+    row.observations[0].compression_type = PNG
+    row.observations[0].compressed_data = b"..."
 
-    def refuse(self, bad: AgentInfoProto | bytes, reason: str) -> None:
-        row = bad if isinstance(bad, bytes) else bad.SerializeToString()
-        good = info(1, reward=1.0).SerializeToString()
-        used = StepDecoder(BALL, SPEC)
-        used.decode([good])
-        for decoder in (StepDecoder(BALL, SPEC), used):
-            with pytest.raises(WireError) as refusal:
-                decoder.decode([good, row])
-            assert str(refusal.value) == f"behavior 'Ball?team=0', {reason}"
 
-    def test_bytes_that_are_no_message(self) -> None:
-        self.refuse(b"\xff\xff\xff", "row 1: expected an AgentInfoProto, got 3 other bytes")
-
-    def test_a_row_that_breaks_off(self) -> None:
-        row = info(2).SerializeToString()[:-1]
-        self.refuse(row, f"row 1: expected an AgentInfoProto, got {len(row)} other bytes")
-
-    def test_a_missing_sensor(self) -> None:
-        bad = info(2)
-        del bad.observations[1]
-        self.refuse(bad, "agent 2: expected 2 sensors, got 1")
-
-    def test_too_few_floats(self) -> None:
-        bad = info(2)
-        bad.observations[1].float_data.data.pop()
-        self.refuse(bad, "agent 2, sensor 1 'b': expected 6 floats, got 5")
-
-    def test_no_floats(self) -> None:
-        bad = info(2)
-        bad.observations[0].ClearField("float_data")
-        self.refuse(bad, "agent 2, sensor 0 'a': expected 2 floats, got 0")
-
-    def test_another_shape(self) -> None:
-        bad = info(2)
-        bad.observations[1].shape[:] = [3, 2]
-        self.refuse(bad, "agent 2, sensor 1 'b': expected shape (2, 3), got (3, 2)")
-
-    def test_another_sensor(self) -> None:
-        bad = info(2)
-        bad.observations[0].name = "c"
-        self.refuse(bad, "agent 2, sensor 0 'a': expected the sensor of the first message, got 'c'")
-
-    def test_a_vector_that_is_compressed(self) -> None:
-        bad = info(2)
-        bad.observations[0].compression_type = PNG
-        bad.observations[0].compressed_data = b"..."
-        self.refuse(bad, "agent 2, sensor 0 'a': expected 2 floats, got compressed data of type 1")
+@pytest.mark.parametrize(
+    ("spoil", "reason"),
+    [
+        (lambda row: row.observations.pop(), "agent 2: expected 2 sensors, got 1"),
+        (shortened, "agent 2, sensor 1 'b': expected 6 floats, got 5"),
+        (
+            lambda row: row.observations[0].ClearField("float_data"),
+            "agent 2, sensor 0 'a': expected 2 floats, got 0",
+        ),
+        (
+            lambda row: row.observations[1].MergeFrom(ObservationProto(shape=[1])),
+            "agent 2, sensor 1 'b': expected shape (2, 3), got (2, 3, 1)",
+        ),
+        (
+            lambda row: row.observations[0].MergeFrom(ObservationProto(name="c")),
+            "agent 2, sensor 0 'a': expected the sensor of the first message, got 'c'",
+        ),
+        (packed, "agent 2, sensor 0 'a': expected 2 floats, got compressed data of type 1"),
+        (None, "row 1: expected an AgentInfoProto, got 3 other bytes"),
+    ],
+)
+def test_mistakes_are_named_in_the_first_message_and_in_later_ones(
+    spoil: Callable[[AgentInfoProto], object] | None, reason: str
+) -> None:
+    bad = info(2)
+    if spoil:
+        spoil(bad)
+    rows = [info(1, reward=1.0).SerializeToString(), bad.SerializeToString() if spoil else b"\xff\xff\xff"]
+    used = StepDecoder(BALL, SPEC)
+    used.decode(rows[:1])
+    for decoder in (StepDecoder(BALL, SPEC), used):
+        with pytest.raises(WireError) as refusal:
+            decoder.decode(rows)
+        assert str(refusal.value) == f"behavior 'Ball?team=0', {reason}"
 
 
 def test_an_impossible_shape_takes_no_memory() -> None:
@@ -387,14 +287,6 @@ def test_an_impossible_shape_takes_no_memory() -> None:
     picture = ObservationProto(shape=[10**6] * 3, compression_type=PNG, compressed_data=b"...")
     with pytest.raises(WireError, match="sensor 0 'camera': expected a PNG file, got 3 other bytes"):
         StepDecoder(BALL, spec).decode([AgentInfoProto(observations=[picture]).SerializeToString()])
-
-
-def test_a_refused_message_leaves_the_decoder_as_it_was() -> None:
-    decoder = StepDecoder(BALL, SPEC)
-    rows = [info(agent).SerializeToString() for agent in (1, 2)]
-    with pytest.raises(WireError):
-        decoder.decode([*rows, b"\xff"])
-    assert_equal(decoder.decode(rows), read_by_protobuf(rows))
 
 
 def test_omitted_shapes_and_names_are_those_of_the_first_message() -> None:
@@ -414,12 +306,8 @@ class TestRowsThatAreTooLong:
         decoder = StepDecoder(BALL, SPEC)
         decoder.decode([info(1).SerializeToString()])
         monkeypatch.setattr(step_decoder, "AgentInfoProto", None)
-        with pytest.raises(WireError) as refusal:
+        with pytest.raises(WireError, match=rf"row 1: expected at most \d{{4,5}} bytes, got {len(long)}$"):
             decoder.decode([info(1).SerializeToString(), long])
-        assert str(refusal.value) == (
-            f"behavior 'Ball?team=0', row 1: expected at most {decoder._most_bytes} bytes, got {len(long)}"
-        )
-        assert decoder._most_bytes < 22_000
 
     @pytest.mark.parametrize("shape", [(300,), (20, 30), (3, 1, 1), (1, 84, 84), (3, 84, 84), (7, 5, 1)])
     def test_are_longer_than_any_legal_row(self, shape: tuple[int, ...]) -> None:
@@ -441,7 +329,6 @@ class TestRowsThatAreTooLong:
         for row in rows:
             mask = b"\x58\x00" * 1000
             data = mask + b"\x6a" + _length(len(row)) + row
-            assert len(data) < decoder._most_bytes
             assert len(decoder.decode([data])) == 1
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import logging
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,14 +14,13 @@ from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
 from PIL import Image
 
-from unity_bridge.codec import columns, png_files, unusable_values
+from unity_bridge.codec import columns, png_files
 from unity_bridge.codec.messages import decode_behavior_spec, encode_behavior_spec
 from unity_bridge.codec.pictures import channel_mapping, encode_png
 from unity_bridge.codec.step_decoder import StepDecoder
 from unity_bridge.errors import WireError
-from unity_bridge.specs import PICTURE, ActionSpec, BehaviorSpec, DimensionProperty, ObservationSpec
+from unity_bridge.specs import PICTURE, ActionSpec, BehaviorSpec, ObservationSpec
 from unity_bridge.steps import StepBatch, as_floats
-from unity_bridge.throttled_logger import ThrottledLogger
 from unity_bridge.wire.agent_info_pb2 import AgentInfoProto
 from unity_bridge.wire.observation_pb2 import NONE, PNG, ObservationProto
 
@@ -71,30 +69,6 @@ def assert_camera(batch: StepBatch, expected: NDArray[Any]) -> None:
     )
 
 
-def test_compressed_pictures_stay_bytes() -> None:
-    sent = frames(3)
-    assert_camera(decode(*(row(compressed(frame), agent) for agent, frame in enumerate(sent))), sent)
-
-
-def test_floats_stay_floats() -> None:
-    sent = as_floats(frames(3))
-    assert_camera(decode(*(row(plain(frame), agent) for agent, frame in enumerate(sent))), sent)
-
-
-def test_bytes_beside_floats_become_floats() -> None:
-    sent = frames(4)
-    rows = [row(compressed(f) if n % 2 else plain(as_floats(f)), n) for n, f in enumerate(sent)]
-    assert_camera(decode(*rows), as_floats(sent))
-
-
-def test_a_sensor_may_send_bytes_and_then_floats() -> None:
-    decoder, sent = StepDecoder(BALL, SPEC), frames(2)
-    for _ in range(2):
-        assert_camera(decoder.decode([row(compressed(f), n) for n, f in enumerate(sent)]), sent)
-        floats = as_floats(sent)
-        assert_camera(decoder.decode([row(plain(f), n) for n, f in enumerate(floats)]), floats)
-
-
 def test_one_fractional_mean_makes_the_whole_message_floats() -> None:
     sent = frames(3)
     mixed = compressed(sent[1])
@@ -113,41 +87,6 @@ def test_pictures_follow_agents_when_terminal_rows_move_first() -> None:
     )
     np.testing.assert_array_equal(batch.agent_ids, [4, 4, 5])
     assert_camera(batch, sent[[2, 0, 1]])
-
-
-def test_no_rows_make_an_empty_batch_of_the_right_shape() -> None:
-    assert decode().observations[0].shape == (0, *SHAPE)
-
-
-def test_later_messages_may_leave_out_what_the_first_one_said() -> None:
-    (frame,) = frames(1)
-    terse = compressed(frame)
-    for field in ("name", "shape", "dimension_properties"):
-        terse.ClearField(field)  # type: ignore[arg-type]  # one of the fields' names
-    assert_camera(decode(row(terse)), frame[None])
-
-
-def test_floats_are_read_whatever_the_compression_type_says() -> None:
-    floats = as_floats(frames(2))
-    claimed = [plain(frame) for frame in floats]
-    for observation in claimed:
-        observation.compression_type = PNG
-    assert_camera(decode(*(row(camera, agent) for agent, camera in enumerate(claimed))), floats)
-    vector = AgentInfoProto.FromString(row(plain(floats[0])))
-    vector.observations[1].compression_type = PNG
-    assert_camera(decode(vector.SerializeToString()), floats[:1])
-
-
-def test_fields_may_come_in_any_order() -> None:
-    (frame,) = frames(1)
-    fields = [
-        ObservationProto(compressed_data=encode_png(frame)),
-        ObservationProto(compressed_channel_mapping=[0]),
-        ObservationProto(shape=SHAPE, name="camera"),
-        ObservationProto(compressed_channel_mapping=[1, -1]),
-        ObservationProto(compression_type=PNG),
-    ]
-    assert_camera(decode(row_of_fields(*fields)), frame[None])
 
 
 def test_the_last_of_two_kinds_of_data_counts() -> None:
@@ -226,104 +165,64 @@ class TestOtherOrders:
                 expected = self.FRAME if sent is files else as_floats(self.FRAME)
                 np.testing.assert_array_equal(batch.observations[0], expected[None], strict=True)
 
-    @pytest.mark.parametrize("version", ["3.0.0-exp.1", "3.0.0", "4.0.0"])
-    def test_floats_in_the_old_order_are_reordered(self, version: str) -> None:
-        scrambled = np.ascontiguousarray(as_floats(self.FRAME).transpose(1, 2, 0)).reshape(3, 4, 5)
-        floats = self.observation(scrambled, (1, 2, 2))
-        files = self.observation(self.FRAME, (1, 2, 2))
-        first, second = self.seen(floats, version, files)
-        np.testing.assert_array_equal(first.observations[0], as_floats(self.FRAME)[None], strict=True)
-        np.testing.assert_array_equal(second.observations[0], self.FRAME[None], strict=True)
-
     def test_a_later_message_must_declare_the_same_order(self) -> None:
         first = self.observation(as_floats(self.FRAME).transpose(1, 2, 0), (2, 2, 1))
         with pytest.raises(WireError, match=r"'camera': expected shape \(4, 5, 3\), got \(3, 4, 5\)"):
             self.seen(first, "2.3.0", self.observation(as_floats(self.FRAME), (1, 2, 2)))
 
-    def test_unusable_numbers_are_named_by_channel_row_and_column(
-        self, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr(unusable_values, "_throttled", ThrottledLogger(logging.getLogger()))
-        picture = as_floats(self.FRAME).transpose(1, 2, 0).copy()
-        picture[3, 4, 1] = np.nan
-        expected = as_floats(self.FRAME).copy()
-        expected[1, 3, 4] = 0
-        (batch,) = self.seen(self.observation(picture, (2, 2, 1)), "")
-        np.testing.assert_array_equal(batch.observations[0], expected[None], strict=True)
-        assert (
-            "'camera', float 1, 3, 4: expected a finite number, got nan: it was replaced by 0" in caplog.text
-        )
 
-    def test_what_is_no_picture_keeps_its_order(self) -> None:
-        cube = plain(as_floats(self.FRAME))
-        cube.dimension_properties[:] = [1, 1, 1]
-        data = AgentInfoProto(observations=[cube]).SerializeToString()
-        description = decode_behavior_spec(encode_behavior_spec(BALL, ActionSpec(1)), data, "3.0.0")
-        none = DimensionProperty.NONE
-        assert description.spec.observation_specs == (ObservationSpec("camera", (3, 4, 5), (none,) * 3),)
-        batch = StepDecoder(BALL, *description).decode([data])
-        np.testing.assert_array_equal(batch.observations[0][0], as_floats(self.FRAME))
+def changed(picture: NDArray[np.uint8] | None = None, **fields: Any) -> ObservationProto:
+    """A compressed picture with other fields."""
+    observation = compressed(frames(1)[0] if picture is None else picture)
+    for name, value in fields.items():
+        if isinstance(value, list | tuple):
+            getattr(observation, name)[:] = value
+        else:
+            setattr(observation, name, value)
+    return observation
 
 
-class TestRefusals:
-    """Each among good rows, in the first message and in a later one; the decoder goes on as before."""
+LARGE = np.zeros((2, 40, 50), np.uint8)
+FILE = encode_png(frames(1)[0])
 
-    def refuse(self, bad: ObservationProto, reason: str) -> None:
-        sent = frames(2)
-        good = [row(compressed(frame), agent) for agent, frame in enumerate(sent)]
-        used = StepDecoder(BALL, SPEC)
-        used.decode([*good, row(plain(as_floats(sent[0])), 7)])
-        for decoder in (StepDecoder(BALL, SPEC), used):
-            with pytest.raises(WireError) as refusal:
-                decoder.decode([good[0], row(bad, 2), good[1]])
-            assert str(refusal.value) == f"behavior 'Ball?team=0', agent 2, sensor 0 'camera'{reason}"
-            assert_camera(decoder.decode(good), sent)
 
-    def test_a_picture_of_another_size(self) -> None:
-        bad = compressed(np.zeros((2, 40, 50), np.uint8))
-        bad.shape[:] = SHAPE
-        self.refuse(bad, ", PNG file 0: expected 5 x 4 pixels (width x height), got 50 x 40")
-
-    def test_another_shape(self) -> None:
-        bad = compressed(np.zeros((2, 40, 50), np.uint8))
-        self.refuse(bad, ": expected shape (2, 4, 5), got (2, 40, 50)")
-
-    def test_a_file_that_is_cut(self) -> None:
-        bad = compressed(frames(1)[0])
-        size = len(bad.compressed_data)
-        bad.compressed_data = bad.compressed_data[:-3]
-        self.refuse(bad, f", PNG file 0: expected {size} bytes or more, got {size - 3}")
-
-    def test_no_file(self) -> None:
-        self.refuse(ObservationProto(compression_type=PNG), ": expected a PNG file, got 0 other bytes")
-
-    def test_too_many_files(self) -> None:
-        bad = compressed(frames(1)[0])
-        bad.compressed_data *= 2
-        self.refuse(bad, ": expected 3 channels for the mapping, got 6 channels in 2 files")
-
-    def test_too_few_files(self) -> None:
-        bad = compressed(frames(1)[0])
-        bad.compressed_channel_mapping.extend([-1] * 3)
-        self.refuse(bad, ": expected 6 channels for the mapping, got 3 channels in 1 files")
-
-    def test_a_mapping_to_other_channels(self) -> None:
-        bad = compressed(frames(1)[0])
-        bad.compressed_channel_mapping[:] = [0, 1, 2]
-        self.refuse(bad, ": expected a mapping to channels 0 to 1, got [0, 1, 2]")
-
-    def test_files_that_are_not_called_compressed(self) -> None:
-        bad = compressed(frames(1)[0])
-        bad.compression_type = NONE
-        self.refuse(bad, ": expected 40 floats, got compressed data of type 0")
-
-    def test_too_few_floats(self) -> None:
-        bad = plain(as_floats(frames(1)[0]))
-        bad.float_data.data.pop()
-        self.refuse(bad, ": expected 40 floats, got 39")
-
-    def test_nothing_at_all(self) -> None:
-        self.refuse(ObservationProto(), ": expected 40 floats, got 0")
+@pytest.mark.parametrize(
+    ("bad", "reason"),
+    [
+        (
+            changed(LARGE, shape=SHAPE),
+            ", PNG file 0: expected 5 x 4 pixels (width x height), got 50 x 40",
+        ),
+        (changed(LARGE), ": expected shape (2, 4, 5), got (2, 40, 50)"),
+        (
+            changed(compressed_data=FILE[:-3]),
+            f", PNG file 0: expected {len(FILE)} bytes or more, got {len(FILE) - 3}",
+        ),
+        (ObservationProto(compression_type=PNG), ": expected a PNG file, got 0 other bytes"),
+        (
+            changed(compressed_data=FILE * 2),
+            ": expected 3 channels for the mapping, got 6 channels in 2 files",
+        ),
+        (
+            changed(compressed_channel_mapping=[0, 1, 2]),
+            ": expected a mapping to channels 0 to 1, got [0, 1, 2]",
+        ),
+        (changed(compression_type=NONE), ": expected 40 floats, got compressed data of type 0"),
+        (ObservationProto(float_data={"data": [0.0] * 39}), ": expected 40 floats, got 39"),
+        (ObservationProto(), ": expected 40 floats, got 0"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_refused_picture_leaves_the_decoder_as_it_was(bad: ObservationProto, reason: str) -> None:
+    sent = frames(2)
+    good = [row(compressed(frame), agent) for agent, frame in enumerate(sent)]
+    used = StepDecoder(BALL, SPEC)
+    used.decode([*good, row(plain(as_floats(sent[0])), 7)])
+    for decoder in (StepDecoder(BALL, SPEC), used):
+        with pytest.raises(WireError) as refusal:
+            decoder.decode([good[0], row(bad, 2), good[1]])
+        assert str(refusal.value) == f"behavior 'Ball?team=0', agent 2, sensor 0 'camera'{reason}"
+        assert_camera(decoder.decode(good), sent)
 
 
 def test_pictures_that_would_be_too_large_together_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:

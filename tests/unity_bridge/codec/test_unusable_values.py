@@ -11,7 +11,6 @@ import pytest
 from numpy.typing import NDArray
 
 from unity_bridge.codec import unusable_values
-from unity_bridge.codec.pictures import encode_png
 from unity_bridge.codec.step_decoder import StepDecoder
 from unity_bridge.codec.unusable_values import LARGEST_OBSERVED, LARGEST_REWARD, MOST_ROWS_IN_A_ROW
 from unity_bridge.errors import WireError
@@ -19,7 +18,7 @@ from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationSpec
 from unity_bridge.steps import StepBatch
 from unity_bridge.throttled_logger import ThrottledLogger
 from unity_bridge.wire.agent_info_pb2 import AgentInfoProto
-from unity_bridge.wire.observation_pb2 import PNG, ObservationProto
+from unity_bridge.wire.observation_pb2 import ObservationProto
 
 BALL = "Ball?team=0"
 SENSORS = (ObservationSpec("state", (3,)), ObservationSpec("list", (2, 2)), ObservationSpec("eye", (1, 2, 3)))
@@ -105,16 +104,6 @@ def test_the_log_names_the_place_ten_times_and_then_counts(caplog: pytest.LogCap
     assert len(caplog.messages) == 20
 
 
-def test_pictures_of_bytes_are_as_good_as_any() -> None:
-    spec = BehaviorSpec((ObservationSpec("eye", (3, 4, 5)),), ActionSpec(1))
-    file = encode_png(np.full((3, 4, 5), 255, np.uint8))
-    eye = ObservationProto(shape=[3, 4, 5], compression_type=PNG, compressed_data=file)
-    decoder = StepDecoder(BALL, spec)
-    batch = decoder.decode([AgentInfoProto(reward=np.nan, observations=[eye]).SerializeToString()])
-    assert batch.observations[0].dtype == np.uint8
-    assert decoder.replaced == 1
-
-
 def test_few_unusable_values_are_counted_and_end_no_conversation() -> None:
     rng = np.random.default_rng(0)
     decoder = StepDecoder(BALL, SPEC)
@@ -153,15 +142,8 @@ class TestASimulationThatCameApart:
     def test_ends_at_once_where_everything_is_nan(self) -> None:
         assert self.messages_until_refused([bad(agent) for agent in range(1, 100)]) == 1
 
-    def test_ends_soon_where_the_only_agent_is(self) -> None:
-        assert self.messages_until_refused([bad(1)]) <= 10
-
     def test_ends_for_one_of_many_agents_with_a_small_share(self) -> None:
         rows = [*(good(agent) for agent in range(2, 400)), bad(1)]
-        assert self.messages_until_refused(rows) == MOST_ROWS_IN_A_ROW + 1
-
-    def test_ends_where_one_number_of_one_agent_is_for_good(self) -> None:
-        rows = [*(good(agent) for agent in range(2, 40)), bad(1, 5)]
         assert self.messages_until_refused(rows) == MOST_ROWS_IN_A_ROW + 1
 
     def test_goes_on_where_the_agent_is_well_again_in_between(self) -> None:
@@ -181,16 +163,6 @@ class TestASimulationThatCameApart:
         with pytest.raises(WireError):
             decoder.decode(bad_moment)
 
-    def test_does_not_make_the_decoder_remember_agents_without_end(
-        self, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr(unusable_values, "_MOST_WATCHED", 20)
-        decoder = StepDecoder(BALL, SPEC)
-        others = [good(agent) for agent in range(30)]
-        for agent in range(100, 150):
-            decoder.decode([*others, bad(agent, 5)])
-        assert len(decoder._unusable._rows_in_a_row) <= 20
-
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 def test_refusal_is_optional_for_messages_and_fixed_for_recordings(value: float) -> None:
@@ -205,9 +177,3 @@ def test_refusal_is_optional_for_messages_and_fixed_for_recordings(value: float)
             WireError, match=f"agent 4, sensor 2 'eye', float 0, 1, 2: expected a finite number, got {value}"
         ):
             read(rows)
-
-
-def test_large_numbers_in_recordings_are_what_they_are() -> None:
-    sent = np.full(IN_A_ROW, 3e38, np.float32)
-    seen = StepDecoder(BALL, SPEC).decode_in_order([row(sent, 4)])
-    assert (seen.observations[0] == np.float32(3e38)).all()

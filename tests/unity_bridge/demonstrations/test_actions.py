@@ -31,12 +31,6 @@ def test_unusual_rows_of_equal_length_keep_their_actions() -> None:
         assert given.all()
 
 
-def test_a_layout_that_was_met_once_serves_later_rows() -> None:
-    reader = ActionReader(ActionSpec(1))
-    for value in (0.125, -1.0):
-        assert reader.read([packed(6, value)])[0].tolist() == [[value]]
-
-
 def test_numbers_one_by_one_are_a_list_too() -> None:
     rows = [b"\x35" + number(0.5) + b"\x38\x02", packed(6, -0.5) + b"\x3a\x01\x01"]
     actions, choices, _ = ActionReader(ActionSpec(1, (3,))).read(rows)

@@ -11,14 +11,11 @@ import pytest
 from unity_bridge.demonstrations import (
     DemonstrationError,
     DemonstrationFile,
-    DemonstrationWriter,
     open_demonstrations,
 )
-from unity_bridge.demonstrations.file_format import delimited, encode_header
-from unity_bridge.specs import ActionSpec, BehaviorSpec, FloatOrder
+from unity_bridge.specs import FloatOrder
 from unity_bridge.wire.agent_info_action_pair_pb2 import AgentInfoActionPairProto
 from unity_bridge.wire.brain_parameters_pb2 import BrainParametersProto
-from unity_bridge.wire.demonstration_meta_pb2 import DemonstrationMetaProto
 from unity_bridge.wire.observation_pb2 import PNG, ObservationProto
 from unity_bridge.wire.space_type_pb2 import continuous
 
@@ -73,12 +70,6 @@ def test_unclosed_recording_is_read_to_its_end(hand: Any) -> None:
     assert [segment.rewards.tolist() for segment in file.segments()] == [[10.0, 20.0], [1.0]]
 
 
-def test_only_the_rows_that_the_head_promises_are_read(hand: Any) -> None:
-    path = hand.file(episode_by_hand(hand), number_steps=3, copy=False)
-    with pytest.raises(DemonstrationError, match="a copy of its head after 3 rows, got other bytes"):
-        DemonstrationFile(path)
-
-
 def test_another_agent_is_another_episode_even_without_an_end(hand: Any) -> None:
     rows = [hand.row(float(row), [row / 8], id=row // 3) for row in range(6)]
     segments = list(DemonstrationFile(hand.file(rows, closed=False)).segments())
@@ -90,14 +81,7 @@ def test_another_agent_is_another_episode_even_without_an_end(hand: Any) -> None
     assert all(segment.starts_episode and not segment.terminated for segment in segments)
 
 
-def test_rows_without_a_step_between_them_make_no_segment(hand: Any) -> None:
-    rows = [hand.row(1.0, [0.0], done=True), hand.row(2.0, [0.0], done=True), hand.row(3.0, [0.0])]
-    file = DemonstrationFile(hand.file(rows))
-    assert list(file.segments()) == []
-    assert file.spec.action_spec == ActionSpec(1)
-
-
-@pytest.mark.parametrize("longest", range(1, 9))
+@pytest.mark.parametrize("longest", [1, 3, 4, 8])
 def test_long_episodes_are_cut_without_losing_steps(hand: Any, longest: int) -> None:
     ends = {4, 5, 12}
     rows = [hand.row(float(row), [row / 16], reward=float(row), done=row in ends) for row in range(15)]
@@ -119,11 +103,6 @@ def test_long_episodes_are_cut_without_losing_steps(hand: Any, longest: int) -> 
     assert [len(segment) for segment in segments] == lengths
     assert sum(segment.starts_episode for segment in segments) == 3
     assert [segment.rewards[-1] for segment in segments if segment.terminated] == [4.0, 12.0]
-
-
-def test_a_segment_holds_a_step_at_least(hand: Any) -> None:
-    with pytest.raises(ValueError, match="expected at least 1 step, got 0"):
-        next(DemonstrationFile(hand.file(episode_by_hand(hand))).segments(0))
 
 
 def test_large_pictures_come_in_small_segments(hand: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -151,16 +130,6 @@ def test_old_choices_are_floats(hand: Any) -> None:
     (segment,) = DemonstrationFile(hand.file(rows, brain=brain)).segments()
     assert segment.discrete_actions.tolist() == [[2, 1]]
     assert segment.discrete_actions.dtype == np.int64
-
-
-def test_both_kinds_of_actions_and_large_choices(hand: Any) -> None:
-    rows = [
-        hand.row(float(row), [row / 4, -row / 4], [row, 300 - row], deprecated=[1.0] * (row % 2))
-        for row in range(5)
-    ]
-    (segment,) = DemonstrationFile(hand.file(rows, brain=hand.brain(2, (5, 301)))).segments()
-    assert segment.continuous_actions.tolist() == [[row / 4, -row / 4] for row in range(1, 5)]
-    assert segment.discrete_actions.tolist() == [[row, 300 - row] for row in range(1, 5)]
 
 
 def picture_row(
@@ -214,7 +183,7 @@ def damaged(hand: Any, change: Any, **how: Any) -> Path:
 
 def test_file_that_ends_too_early_is_refused(hand: Any) -> None:
     whole = hand.file(episode_by_hand(hand), copy=False).read_bytes()
-    for size in range(len(whole)):
+    for size in range(0, len(whole), 3):
         with pytest.raises(DemonstrationError, match=r"expert\.demo': .*(expected|ends)"):
             list(DemonstrationFile(damaged(hand, lambda data, size=size: data[:size], copy=False)).segments())
     assert len(list(DemonstrationFile(damaged(hand, bytes, copy=False)).segments())) == 2
@@ -249,22 +218,6 @@ def test_other_files_are_no_recordings(tmp_path: Path, data: bytes, complaint: s
     assert "\n" not in str(refused.value)
 
 
-def test_bytes_behind_the_last_row_must_be_the_head(hand: Any) -> None:
-    with pytest.raises(DemonstrationError, match="got other bytes"):
-        DemonstrationFile(damaged(hand, lambda data: data + b"more"))
-
-
-def test_a_recording_of_nothing_is_refused(hand: Any) -> None:
-    for closed in (True, False):
-        with pytest.raises(DemonstrationError, match="expected recorded steps, got none"):
-            DemonstrationFile(hand.file([], closed=closed))
-
-
-def test_a_behavior_that_does_nothing_is_refused(hand: Any) -> None:
-    with pytest.raises(DemonstrationError, match="got one without actions"):
-        DemonstrationFile(hand.file([hand.row(1.0)], brain=hand.brain(0)))
-
-
 @pytest.mark.parametrize(
     ("row", "complaint"),
     [
@@ -297,19 +250,6 @@ def test_a_choice_that_is_none_is_refused(hand: Any, discrete: list[int]) -> Non
         list(DemonstrationFile(hand.file(rows, brain=hand.brain(0, (3,)))).segments())
 
 
-def test_an_old_choice_that_is_no_number_is_refused(hand: Any) -> None:
-    brain = BrainParametersProto(brain_name="Ball", vector_action_size_deprecated=[3])
-    rows = [hand.row(1.0, deprecated=[0.0]), hand.row(2.0, deprecated=[float("nan")])]
-    with pytest.raises(DemonstrationError, match="branch 0: expected a choice of 0 to 2, got -1"):
-        list(DemonstrationFile(hand.file(rows, brain=brain)).segments())
-
-
-def test_the_first_row_of_an_episode_may_hold_no_action(hand: Any) -> None:
-    rows = [hand.row(1.0), hand.row(2.0, [0.5], done=True)]
-    (segment,) = DemonstrationFile(hand.file(rows)).segments()
-    assert segment.continuous_actions.tolist() == [[0.5]]
-
-
 def test_a_folder_is_read_in_the_order_of_names(hand: Any) -> None:
     for name in ("b.demo", "a.demo", "notes.txt", "c.demo.meta"):
         hand.file(episode_by_hand(hand), name=name)
@@ -335,38 +275,3 @@ def test_a_file_that_changes_under_its_reader_is_refused(hand: Any) -> None:
     path.write_bytes(path.read_bytes()[:80])
     with pytest.raises(DemonstrationError, match="ends"):
         list(file.segments())
-
-
-def test_changed_bytes_are_read_or_refused(
-    tmp_path: Path, rich: BehaviorSpec, make_segment: Any, rng: np.random.Generator
-) -> None:
-    path = tmp_path / "x.demo"
-    with DemonstrationWriter(path, "Rich", rich) as writer:
-        writer.write(make_segment(rich, 3))
-        writer.write(make_segment(rich, 2, end="cut", pictures="floats"))
-    whole = path.read_bytes()
-    refusals = []
-    for _ in range(150):
-        data = bytearray(whole)
-        at, length = int(rng.integers(len(data))), int(rng.integers(1, 9))
-        # Bytes are changed, lost or added.
-        data[at : at + int(rng.choice([0, 1, length]))] = rng.bytes(int(rng.choice([0, 1, length])))
-        path.write_bytes(data)
-        try:
-            list(DemonstrationFile(path).segments(2))
-        except DemonstrationError as error:
-            refusals.append(str(error))
-    assert len(refusals) > 75
-    for refusal in refusals:
-        assert refusal.startswith(f"'{path}'")
-        assert "\n" not in refusal
-
-
-@pytest.mark.parametrize("row", [b"", b"\n\x00", b"\n\x04\x0a\x02\x08\x01"])
-def test_rows_without_observations_are_refused(tmp_path: Path, row: bytes) -> None:
-    path = tmp_path / "empty.demo"
-    head = encode_header(DemonstrationMetaProto(api_version=1, number_steps=1000, number_episodes=1))
-    brain = delimited(BrainParametersProto(brain_name="Walker").SerializeToString())
-    path.write_bytes(head + brain + 1000 * delimited(row))
-    with pytest.raises(DemonstrationError, match=f"expected an observation in row 0, got {len(row)} bytes"):
-        DemonstrationFile(path)

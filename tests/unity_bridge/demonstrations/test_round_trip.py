@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -54,22 +53,6 @@ def test_segments_of_a_recording_make_the_same_recording(
     first = write("a.demo", [make_segment(rich, 30), make_segment(rich, 8, end="cut"), make_segment(rich, 9)])
     for longest in (1, 4, 100):
         assert write("b.demo", DemonstrationFile(first).segments(longest)).read_bytes() == first.read_bytes()
-
-
-def test_a_picture_sensor_may_send_bytes_now_and_floats_then(
-    tmp_path: Path, rich: BehaviorSpec, make_segment: Any
-) -> None:
-    bytes_, floats = (
-        make_segment(rich, 2, end="cut"),
-        make_segment(rich, 2, starts_episode=False, pictures="floats"),
-    )
-    with DemonstrationWriter(tmp_path / "x.demo", "Ball", rich) as writer:
-        writer.write(bytes_)
-        writer.write(floats)
-    (segment,) = DemonstrationFile(tmp_path / "x.demo").segments()
-    assert segment.observations[2].dtype == np.float32
-    np.testing.assert_allclose(segment.observations[2][:2], bytes_.observations[2] / 255, rtol=1e-6)
-    np.testing.assert_array_equal(segment.observations[2][3:], floats.observations[2][1:])
 
 
 def sensors() -> st.SearchStrategy[ObservationSpec]:

@@ -137,28 +137,6 @@ def test_a_traceback_is_quoted_whole_however_long_it_is(start: Callable[..., Sta
     assert len(lines) > 20
 
 
-def test_a_signal_is_called_by_its_name(start: Callable[..., Started]) -> None:
-    process = start("import os, signal\nos.kill(os.getpid(), signal.SIGSEGV)")
-    process.wait()
-    assert process.program.exit_text() == "was killed by SIGSEGV"
-
-
-def test_output_before_a_kill_is_not_lost(start: Callable[..., Started]) -> None:
-    process = start("import os\nprint('nearly there')\nos.kill(os.getpid(), 9)")
-    process.wait()
-    assert process.program.last_lines() == ["nearly there"]
-
-
-def test_the_log_of_a_restarted_program_follows_its_predecessors(
-    start: Callable[..., Started], tmp_path: Path
-) -> None:
-    start("print('first')").wait()
-    second = start("print('second')", keep_log=True)
-    second.wait()
-    assert second.program.last_lines() == ["second"]
-    assert (tmp_path / "Player-0.log").read_text() == "first\nsecond\n"
-
-
 def test_a_restarted_unity_build_keeps_its_previous_log(
     start: Callable[..., Started], tmp_path: Path
 ) -> None:
@@ -167,10 +145,6 @@ def test_a_restarted_unity_build_keeps_its_previous_log(
     start(source.replace("first", "second"), is_unity_build=True, keep_log=True).wait()
     assert (tmp_path / "Player-0-prev.log").read_text() == "first"
     assert (tmp_path / "Player-0.log").read_text() == "second"
-
-
-def test_a_unity_build_without_a_log_is_restarted(start: Callable[..., Started]) -> None:
-    start("", is_unity_build=True, keep_log=True).wait()
 
 
 def test_a_silent_unity_build_is_quoted_from_its_log(start: Callable[..., Started], tmp_path: Path) -> None:
@@ -230,25 +204,8 @@ def test_a_script_without_an_interpreter_line_is_explained(tmp_path: Path) -> No
         Started(script, tmp_path)
 
 
-def test_a_script_whose_interpreter_is_missing_is_explained(tmp_path: Path) -> None:
-    script = make_script(tmp_path / "simulate", "#!/no/such/python\n")
-    with pytest.raises(
-        LaunchError, match=r"cannot be started: .*interpreter that its first line names is missing"
-    ):
-        Started(script, tmp_path)
-
-
 def test_a_program_without_permission_is_reported_with_the_remedy(tmp_path: Path) -> None:
     interpreter = make_script(tmp_path / "interpreter", "", mode=0o644)
     script = make_script(tmp_path / "simulate", f"#!{interpreter}\n")
     with pytest.raises(LaunchError, match=r"cannot be started: Permission denied; .* chmod -R 755"):
         Started(script, tmp_path)
-
-
-def test_programs_reach_this_machine_without_the_users_proxy(
-    start: Callable[..., Started], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("no_proxy", "example.org")
-    process = start("import os\nprint(os.environ['no_grpc_proxy'])")
-    process.wait()
-    assert process.program.last_lines() == ["example.org,localhost,127.0.0.1"]

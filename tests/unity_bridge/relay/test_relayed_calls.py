@@ -91,13 +91,6 @@ def test_an_exchange_of_an_unknown_conversation_is_refused_as_such(relayed: Rela
     assert relayed.bridge.simulators == {}
 
 
-def test_an_exchange_of_a_conversation_that_is_over_is_refused_as_unknown(relayed: Relayed) -> None:
-    relayed.introduce()
-    relayed.send(3, relayed.messages.goodbye())
-    relayed.bridge.next_departure()
-    assert refusal_of(relayed, relayed.send(4, relayed.messages.step())) == UNKNOWN_SESSION
-
-
 def test_an_exchange_out_of_order_is_refused_and_costs_the_conversation_nothing(relayed: Relayed) -> None:
     relayed.introduce()
     for number in (1, 5):
@@ -105,13 +98,6 @@ def test_an_exchange_out_of_order_is_refused_and_costs_the_conversation_nothing(
         assert refusal_of(relayed, call) == f"exchange {number}: expected 3, or 2 once more"
     relayed.send(3, relayed.messages.first_step())
     assert relayed.bridge.next_tick().simulator == 0
-
-
-def test_the_end_of_a_conversation_is_told_again(relayed: Relayed) -> None:
-    relayed.introduce()
-    goodbye = relayed.send(3, relayed.messages.goodbye())
-    relayed.bridge.next_departure()
-    assert relayed.bridge.answered(relayed.send(3, relayed.messages.goodbye())) == goodbye.result(LONG_S)
 
 
 def test_a_refused_introduction_leaves_nothing_behind(relayed: Relayed) -> None:
@@ -177,6 +163,7 @@ def grown_by(relayed: Relayed, sent: Iterator[tuple[str, int]]) -> int:
     return int(process.memory_info().rss - before)
 
 
+@pytest.mark.thorough
 def test_a_gigabyte_of_new_conversations_leaves_nothing_behind(relayed: Relayed) -> None:
     sessions = zip(others(), [1] * 25, strict=False)
     assert grown_by(relayed, sessions) < 8 * LARGE  # those in gRPC's hands, and free memory
@@ -235,10 +222,3 @@ def test_metadata_that_are_not_valid_make_an_ordinary_simulator(relayed: Relayed
     client.close()
     relayed.client = relayed.connect(relayed.port)
     assert len(relayed.bridge.simulators) == 1
-
-
-def test_both_servers_read_the_numbers(make_bridge: Any, connect: Any, messages: Any) -> None:
-    bridge = make_bridge()
-    bridge._inbox.serves_directly = False
-    relayed = Relayed(bridge, connect, messages)
-    assert refusal_of(relayed, relayed.send(7, messages.step())) == UNKNOWN_SESSION

@@ -17,6 +17,7 @@ from unity_bridge.transport.inbox import can_serve_directly
 def user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder of a user who has nothing yet."""
     monkeypatch.setenv(FOLDER_VARIABLE, str(tmp_path / "user"))
+    monkeypatch.setattr("unity_bridge.transport.inbox._WATCH_S", 0.05)  # files are looked at as often
     return tmp_path / "user"
 
 

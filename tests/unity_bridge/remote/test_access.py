@@ -15,7 +15,6 @@ import grpc
 import pytest
 from secured_ports import SecuredPort, secured_port
 
-from unity_bridge.errors import RemoteError
 from unity_bridge.remote import admission, dialing, tokens
 from unity_bridge.remote.access import RemoteAccess
 from unity_bridge.remote.dialing import (
@@ -115,13 +114,6 @@ def test_a_token_that_was_accepted_is_sent_again_while_its_file_is_spoilt(
         assert exchange.result(PATIENCE_S) == b"good again"
 
 
-def test_a_token_that_was_never_accepted_is_sent_once(either_port: SecuredPort) -> None:
-    code = dataclasses.replace(either_port.code, token="another-token-of-24-char")
-    with TrainerConnection(code) as connection, pytest.raises(grpc.RpcError) as caught:
-        connection.exchange(b"evil")
-    assert caught.value.code() is REFUSED
-
-
 def test_a_caller_that_is_told_to_wait_hears_for_how_long(either_port: SecuredPort) -> None:
     code = dataclasses.replace(either_port.code, token="another-token-of-24-char")
     with TrainerConnection(code) as connection:
@@ -162,14 +154,6 @@ def test_a_client_without_tls_gets_nowhere(either_port: SecuredPort) -> None:
         metadata = authorization(either_port.code.token)
         assert outcome_of(channel, metadata) is grpc.StatusCode.UNAVAILABLE
     assert either_port.seen == []
-
-
-def test_other_methods_need_a_token_too(either_port: SecuredPort) -> None:
-    with find_trainer(either_port.code).open_channel() as channel:
-        call = channel.unary_unary("/unity_bridge.Remote/Ping")
-        with pytest.raises(grpc.RpcError) as caught:
-            call(b"", timeout=PATIENCE_S)
-        assert caught.value.code() is REFUSED
 
 
 def test_a_ping_tells_the_time_and_is_no_message(either_port: SecuredPort) -> None:
@@ -223,15 +207,6 @@ def test_a_certificate_is_renewed_while_the_port_is_open(port: SecuredPort, user
     assert port.seen == [b"old", b"old again", b"new"]
 
 
-def test_a_certificate_that_is_spoilt_changes_nothing(
-    port: SecuredPort, user: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    (user / "remote" / "trainer.pem").write_text("nothing")
-    wait_until(lambda: "The certificate stays as it was" in caplog.text)
-    with TrainerConnection(port.code) as connection:
-        assert connection.exchange(b"x") == b"x"
-
-
 def test_the_code_and_its_end_are_told_once_and_the_code_to_the_console_only(
     port: SecuredPort, caplog: pytest.LogCaptureFixture, user: Path
 ) -> None:
@@ -244,14 +219,3 @@ def test_the_code_and_its_end_are_told_once_and_the_code_to_the_console_only(
     end = f"{opened.access._pair.certificate.ends:%Y-%m-%d}"
     assert f"The token holds until {end}, the certificate until {end}." in caplog.messages
     assert str(user / "remote" / "tokens") in caplog.text
-
-
-@pytest.mark.parametrize("given", ["tls_cert", "tls_key"])
-def test_half_of_a_key_pair(given: str, tmp_path: Path) -> None:
-    with pytest.raises(RemoteError, match="--tls-cert and --tls-key: expected both or none"):
-        RemoteAccess.open(**{given: tmp_path / "file"})
-
-
-def test_the_code_of_another_port_has_the_same_secret(port: SecuredPort) -> None:
-    with secured_port(RemoteAccess.open()) as opened:
-        assert dataclasses.replace(opened.code, addresses=port.code.addresses) == port.code

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import socket
 import threading
-import time
-from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 import grpc
 import pytest
 from secured_ports import SecuredPort, impostor, secured_port
 
 from unity_bridge.errors import RemoteError
-from unity_bridge.remote import dialing, key_pair
+from unity_bridge.remote import key_pair
 from unity_bridge.remote.access import RemoteAccess
 from unity_bridge.remote.dialing import (
     EXCHANGE,
@@ -36,37 +32,6 @@ from unity_bridge.remote.tokens import TokenFile
 def unused_address() -> str:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         return f"127.0.0.1:{listener.getsockname()[1]}"
-
-
-@pytest.fixture
-def far_away() -> Iterator[Callable[[int], str]]:
-    """Returns an address from which every packet takes a tenth of a second to a port and back each."""
-    listener, lines = socket.create_server(("127.0.0.1", 0)), []
-
-    def carry(source: socket.socket, target: socket.socket) -> None:
-        with contextlib.suppress(OSError):
-            while data := source.recv(2**16):
-                time.sleep(0.1)
-                target.sendall(data)
-
-    def accept(port: int) -> None:
-        with contextlib.suppress(OSError):
-            while True:
-                near, _ = listener.accept()
-                far = socket.create_connection(("127.0.0.1", port))
-                lines.extend((near, far))
-                for ends in ((near, far), (far, near)):
-                    threading.Thread(target=carry, args=ends, daemon=True).start()
-
-    def open_line(port: int) -> str:
-        threading.Thread(target=accept, args=(port,), daemon=True).start()
-        return f"127.0.0.1:{listener.getsockname()[1]}"
-
-    yield open_line
-    for each in (listener, *lines):
-        with contextlib.suppress(OSError):
-            each.shutdown(socket.SHUT_RDWR)
-        each.close()
 
 
 def test_messages_pass_both_ways(port: SecuredPort) -> None:
@@ -148,24 +113,6 @@ def test_a_certificate_that_has_ended_is_refused(
     assert ended.received == []
 
 
-def test_a_certificate_that_is_renewed_during_the_check(
-    port: SecuredPort, user: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    handshake, path = dialing._handshake, user / "remote" / "trainer.pem"
-    before = find_trainer(port.code).certificate
-
-    def renew_after_the_first(*given: Any) -> tuple[bytes, str]:
-        monkeypatch.undo()
-        read = handshake(*given)
-        path.write_bytes(make_key_pair(path.read_bytes()))
-        while handshake(*given)[0] == before.der:
-            time.sleep(0.01)
-        return read
-
-    monkeypatch.setattr(dialing, "_handshake", renew_after_the_first)
-    assert find_trainer(port.code).certificate != before
-
-
 def test_a_connection_that_broke_is_made_anew(user: Path, certificates: None) -> None:
     access = RemoteAccess.open()
     with secured_port(access) as first:
@@ -222,8 +169,3 @@ def test_certificates_of_an_authority(certificates: None, user: Path, names: tup
     access = RemoteAccess(Signed(*names), TokenFile(user / "tokens"))
     with secured_port(access) as opened, TrainerConnection(opened.code) as connection:
         assert connection.exchange(b"x") == b"x"
-
-
-def test_a_trainer_far_away(port: SecuredPort, far_away: Callable[[int], str]) -> None:
-    with TrainerConnection(port.code, far_away(port.port)) as connection:
-        assert connection.exchange(b"x", timeout=30) == b"x"

@@ -3,37 +3,19 @@
 from __future__ import annotations
 
 import gc
-import os
-import subprocess
 import threading
-from collections.abc import Callable
 from typing import Any
 from uuid import UUID
 
-import numpy as np
 import pytest
 from bridge_replies import BALL, actions_in
 
-from unity_bridge.programs.executables import Command
 from unity_bridge.server.connections import Connection
 from unity_bridge.side_channels import SideChannelRecord, unpack_records
 from unity_bridge.transport.endpoint import Call
 from unity_bridge.wire.unity_message_pb2 import UnityMessageProto
 
 LONG_S = 60.0
-
-
-def test_an_attached_simulator_steps_and_gets_its_actions(
-    make_bridge: Any, connect: Any, messages: Any
-) -> None:
-    bridge = make_bridge()
-    simulator = connect(bridge.listen(port=0))
-    reply = simulator.later(simulator.start, messages.first_step([(1, 2, 3), (4, 5, 6)]))
-    tick = bridge.next_tick()
-    assert list(tick.new_specs) == [BALL]
-    assert tick.steps[BALL].observations[0].tolist() == [[1, 2, 3], [4, 5, 6]]
-    bridge.act(tick, 0.25)
-    assert actions_in(reply.result(LONG_S)) == [[0.25, 0.25], [0.25, 0.25]]
 
 
 def test_simulators_get_seeds_of_their_own_and_equal_areas(
@@ -50,68 +32,23 @@ def test_simulators_get_seeds_of_their_own_and_equal_areas(
     assert given == [(2**31 - 2, 3), (2**31 - 1, 3), (0, 3)]
 
 
-def test_nothing_in_time_is_an_empty_list(make_bridge: Any) -> None:
-    bridge = make_bridge()
-    bridge.listen(port=0)
-    assert bridge.receive(0.01) == []
-
-
 def test_everyone_of_many_attached_simulators_gets_their_own_actions(
     make_bridge: Any, connect: Any, messages: Any
 ) -> None:
     bridge = make_bridge()
     port = bridge.listen(port=0)
     replies = []
-    for number in range(80):
+    for number in range(20):
         simulator = connect(port)
         replies.append(simulator.later(simulator.start, messages.first_step([(number, 0, 0)])))
-    ticks = bridge.next_events(80)  # all of them parked at once: nobody is answered before
-    assert {tick.simulator for tick in ticks} == set(range(80))
+    ticks = bridge.next_events(20)  # all of them parked at once: nobody is answered before
+    assert {tick.simulator for tick in ticks} == set(range(20))
     for tick in ticks:
         bridge.act(tick, float(tick.steps[BALL].observations[0][0, 0]))
-    assert [actions_in(reply.result(LONG_S)) for reply in replies] == [[[n, n]] for n in range(80)]
+    assert [actions_in(reply.result(LONG_S)) for reply in replies] == [[[n, n]] for n in range(20)]
 
 
-def test_messages_beyond_four_mebibytes_pass_both_ways(make_bridge: Any, connect: Any, messages: Any) -> None:
-    bridge = make_bridge()
-    simulator = connect(bridge.listen(port=0))
-    picture = np.arange(1_500_000, dtype=np.float32)
-    reply = simulator.later(simulator.start, messages.first_step([picture]))
-    tick = bridge.next_tick()
-    np.testing.assert_array_equal(tick.steps[BALL].observations[0][0], picture)
-    bridge.act(tick, 1.0)
-    assert actions_in(reply.result(LONG_S)) == [[1.0, 1.0]]
-
-
-def test_a_message_without_waiting_agents_is_a_tick(make_bridge: Any, connect: Any, messages: Any) -> None:
-    bridge = make_bridge()
-    simulator = connect(bridge.listen(port=0))
-    reply = simulator.later(simulator.start, messages.first_step(done=True))
-    tick = bridge.next_tick()
-    assert tick.steps[BALL].num_terminal == 1
-    bridge.reply(tick.simulator, {})
-    assert reply.result(LONG_S).header.status == 200
-
-
-@pytest.mark.parametrize(
-    ("spoil", "complaint"),
-    [
-        (
-            lambda message: message.unity_output.rl_output.agentInfos[BALL].value[0].observations.pop(),
-            "sensors",
-        ),
-        (lambda message: message.unity_output.rl_output.agentInfos["Other"].value.add(), "brain_parameters"),
-        (
-            lambda message: (
-                message.unity_output.rl_output.ClearField("agentInfos") or message.ClearField("header")
-            ),
-            "status",
-        ),
-    ],
-)
-def test_a_bad_message_ends_only_its_own_simulator(
-    make_bridge: Any, connect: Any, messages: Any, spoil: Callable[[UnityMessageProto], Any], complaint: str
-) -> None:
+def test_a_bad_message_ends_only_its_own_simulator(make_bridge: Any, connect: Any, messages: Any) -> None:
     bridge = make_bridge()
     port = bridge.listen(port=0)
     good, bad = connect(port), connect(port)
@@ -120,12 +57,12 @@ def test_a_bad_message_ends_only_its_own_simulator(
     bad.later(bad.start, messages.first_step())
     bridge.act(bridge.next_tick())
     message = messages.step()
-    spoil(message)
+    message.unity_output.rl_output.agentInfos[BALL].value[0].observations.pop()
     bad_reply = bad.later(bad.exchange, message)
     departure = bridge.next_departure()
     assert departure.simulator == 1
     assert departure.reason.startswith("simulator 1 (127.0.0.1:")
-    assert complaint in departure.reason
+    assert "expected 1 sensors, got 0" in departure.reason
     assert bad.refusal(bad_reply) == departure.reason
     bridge.act(good_tick)
     assert good_reply.result(LONG_S).header.status == 200
@@ -161,21 +98,6 @@ def test_an_internal_error_while_reading_ends_only_its_simulator(
     assert good_reply.result(LONG_S).header.status == 200
 
 
-def test_a_failing_greeting_ends_only_its_simulator(make_bridge: Any, connect: Any, messages: Any) -> None:
-    def greeting(simulator: int) -> list[SideChannelRecord]:
-        return [] if simulator == 0 else [][simulator]
-
-    bridge = make_bridge(greeting=greeting)
-    port = bridge.listen(port=0)
-    first, second = connect(port), connect(port)
-    reply = first.later(first.start, messages.first_step())
-    tick = bridge.next_tick()
-    second.later(second.start, messages.first_step())
-    assert "IndexError" in bridge.next_departure().reason
-    bridge.act(tick)
-    assert reply.result(LONG_S).header.status == 200
-
-
 def test_an_answer_that_cannot_be_written_ends_only_its_simulator(
     make_bridge: Any, connect: Any, messages: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -193,29 +115,6 @@ def test_an_answer_that_cannot_be_written_ends_only_its_simulator(
     assert "ZeroDivisionError" in second.refusal(second_reply)
     bridge.act(first_tick)
     assert first_reply.result(LONG_S).header.status == 200
-
-
-def test_bytes_that_are_no_message_are_refused_then_stopped(
-    make_bridge: Any, connect: Any, messages: Any
-) -> None:
-    bridge = make_bridge()
-    simulator = connect(bridge.listen(port=0))
-    first = simulator.later(simulator.exchange_bytes, b"\xff\xff")
-    assert "expected a UnityMessageProto, got 2 bytes" in bridge.next_departure().reason
-    assert "expected a UnityMessageProto" in simulator.refusal(first)
-    for data in (b"\xff\xff", messages.step().SerializeToString()):
-        later = simulator.later(simulator.exchange_bytes, data)
-        assert UnityMessageProto.FromString(bridge.answered(later)).header.status == 400
-
-
-def test_a_goodbye_is_a_departure(make_bridge: Any, connect: Any, messages: Any) -> None:
-    bridge = make_bridge()
-    simulator = connect(bridge.listen(port=0))
-    simulator.later(simulator.start, messages.first_step())
-    bridge.act(bridge.next_tick())
-    reply = simulator.later(simulator.exchange, messages.goodbye())
-    assert bridge.next_departure().reason.endswith("stopped by itself (status 400)")
-    assert reply.result(LONG_S).header.status == 400
 
 
 def test_a_goodbye_beside_a_step_that_was_not_read_yet_is_a_departure(
@@ -257,20 +156,6 @@ def test_a_simulator_that_hangs_up_while_it_waits_departs(
         bridge.act(tick)
 
 
-def test_a_simulator_that_introduces_itself_anew_is_another_one(
-    make_bridge: Any, connect: Any, messages: Any
-) -> None:
-    bridge = make_bridge()
-    simulator = connect(bridge.listen(port=0))
-    simulator.later(simulator.start, messages.first_step())
-    bridge.act(bridge.next_tick())
-    simulator.later(simulator.start, messages.first_step())
-    departure, tick = bridge.next_events(2)
-    assert departure.reason.endswith("introduced itself again")
-    assert (departure.simulator, tick.simulator) == (0, 1)
-    assert list(tick.new_specs) == [BALL]
-
-
 def test_two_simulators_on_one_connection_are_refused(make_bridge: Any, connect: Any, messages: Any) -> None:
     bridge = make_bridge()
     simulator = connect(bridge.listen(port=0))
@@ -292,16 +177,6 @@ def test_the_trainer_may_reject_a_simulator(make_bridge: Any, connect: Any, mess
     bridge.reject(tick.simulator, "its sensors differ from those of simulator 7")
     assert "its sensors differ from those of simulator 7" in bridge.next_departure().reason
     assert "its sensors differ from those of simulator 7" in simulator.refusal(reply)
-
-
-def test_a_second_reply_is_our_mistake(make_bridge: Any, connect: Any, messages: Any) -> None:
-    bridge = make_bridge()
-    simulator = connect(bridge.listen(port=0))
-    simulator.later(simulator.start, messages.first_step())
-    tick = bridge.next_tick()
-    bridge.act(tick)
-    with pytest.raises(ValueError, match="has no tick to answer"):
-        bridge.act(tick)
 
 
 def test_the_editor_may_stop_and_play_on_one_connection(
@@ -352,20 +227,6 @@ def test_nothing_is_kept_of_those_that_left(make_bridge: Any, connect: Any, mess
         gc.enable()
 
 
-def test_a_simulator_without_base_capabilities_is_logged(
-    make_bridge: Any, connect: Any, messages: Any, caplog: pytest.LogCaptureFixture
-) -> None:
-    bridge = make_bridge()
-    port = bridge.listen(port=0)
-    for able in (True, False):
-        simulator = connect(port)
-        introduction = messages.introduction()
-        introduction.unity_output.rl_initialization_output.capabilities.baseRLCapabilities = able
-        with caplog.at_level("WARNING"):
-            bridge.answered(simulator.later(simulator.exchange, introduction))
-        assert ("its package may be too old for this trainer" in caplog.text) == (not able)
-
-
 def test_closing_answers_waiting_simulators_with_stop(make_bridge: Any, connect: Any, messages: Any) -> None:
     bridge = make_bridge()
     port = bridge.listen(port=0)
@@ -390,22 +251,6 @@ def test_closing_waits_for_simulators_that_owe_a_message(
     bridge.close()
     assert reply.result(LONG_S).header.status == 400
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("exchange")]
-
-
-@pytest.mark.skipif(os.name != "posix", reason="scripts are programs")
-def test_an_attached_process_that_is_killed_while_it_waits_departs(
-    make_bridge: Any, simulator_program: Callable[[str], Command]
-) -> None:
-    bridge = make_bridge()
-    port = bridge.listen(port=0)
-    plan = simulator_program("introduce confirm first forever")
-    process = subprocess.Popen([*plan.executable, "--mlagents-port", str(port), *plan.arguments])
-    tick = bridge.next_tick()
-    process.kill()
-    process.wait()
-    departure = bridge.next_departure()
-    assert departure.simulator == tick.simulator
-    assert departure.reason.endswith("closed its connection while it waited for a reply")
 
 
 def test_a_loop_of_introductions_does_not_fill_the_log(
@@ -475,7 +320,6 @@ def test_memory_is_given_back_when_a_sender_of_long_messages_leaves(
         simulator = connect(port)
         simulator.later(simulator.start, messages.first_step(observations))
         tick = bridge.next_tick()
-        assert bridge._connections.recipient(tick.simulator).last_call.data == b""
         bridge.act(tick)
         simulator.later(simulator.exchange, messages.goodbye())
         bridge.next_departure()

@@ -11,7 +11,6 @@ from bridge_replies import BALL, actions_in, numbered, records_in
 from unity_bridge.server.bridge import SimulatorInfo
 from unity_bridge.side_channels import (
     EngineConfiguration,
-    SideChannelRecord,
     engine_records,
     pack_records,
 )
@@ -19,37 +18,6 @@ from unity_bridge.side_channels.channel_hub import ChannelHub
 from unity_bridge.wire.command_pb2 import RESET
 
 LONG_S = 60.0
-SHORT_S = 1.0  # long enough for an answer on loopback when both cores are busy
-
-
-def test_side_channel_messages_come_with_their_tick(make_bridge: Any, connect: Any, messages: Any) -> None:
-    bridge = make_bridge()
-    simulator = connect(bridge.listen(port=0))
-    message = messages.first_step()
-    message.unity_output.rl_output.side_channel = pack_records([numbered(1), numbered(2)])
-    simulator.later(simulator.start, message)
-    tick = bridge.next_tick()
-    assert tick.messages == (numbered(1), numbered(2))
-    bridge.act(tick)
-    simulator.later(simulator.exchange, messages.step())
-    assert bridge.next_tick().messages == ()
-
-
-def test_garbage_on_side_channels_ends_only_its_simulator(
-    make_bridge: Any, connect: Any, messages: Any
-) -> None:
-    bridge = make_bridge()
-    port = bridge.listen(port=0)
-    good, bad = connect(port), connect(port)
-    reply = good.later(good.start, messages.first_step())
-    tick = bridge.next_tick()
-    message = messages.first_step()
-    message.unity_output.rl_output.side_channel = b"\xff" * 24
-    refused = bad.later(bad.start, message)
-    assert "side channel record 0 (channel ffffffff-ffff-" in bridge.next_departure().reason
-    assert "says it has -1 bytes" in bad.refusal(refused)
-    bridge.act(tick)
-    assert reply.result(LONG_S).header.status == 200
 
 
 def test_the_first_reset_orders_engine_greeting_and_sent_records(
@@ -99,49 +67,6 @@ def test_sent_records_ride_in_order_on_the_next_reply(make_bridge: Any, connect:
     assert records_in(replies[1].result(LONG_S)) == [numbered(2), numbered(3), numbered(4)]
 
 
-def test_sent_records_are_not_sent_again(make_bridge: Any, connect: Any, messages: Any) -> None:
-    bridge = make_bridge()
-    simulator = connect(bridge.listen(port=0))
-    first = simulator.later(simulator.start, messages.first_step())
-    tick = bridge.next_tick()
-    bridge.send([numbered(1)])
-    bridge.act(tick)
-    second = simulator.later(simulator.exchange, messages.step())
-    bridge.act(bridge.next_tick())
-    assert records_in(first.result(LONG_S)) == [numbered(1)]
-    assert records_in(second.result(LONG_S)) == []
-
-
-def test_later_simulators_get_the_greeting_and_no_earlier_records(
-    make_bridge: Any, connect: Any, messages: Any
-) -> None:
-    bridge = make_bridge(greeting=lambda simulator: [numbered(100 + simulator)])
-    port = bridge.listen(port=0)
-    early = connect(port)
-    early.later(early.start, messages.first_step())
-    bridge.act(bridge.next_tick())
-    late = connect(port)
-    bridge.answered(late.later(late.exchange, messages.introduction()))
-    bridge.send([numbered(1)])
-    assert records_in(bridge.answered(late.later(late.exchange, messages.confirmation()))) == [numbered(101)]
-
-
-def test_more_than_one_reply_holds_is_spread_over_several(
-    make_bridge: Any, connect: Any, messages: Any
-) -> None:
-    bridge = make_bridge()
-    simulator = connect(bridge.listen(port=0))
-    records = [SideChannelRecord(UUID(int=number), bytes(1_000_000)) for number in range(5)]
-    first = simulator.later(simulator.start, messages.first_step())
-    tick = bridge.next_tick()
-    bridge.send(records)
-    bridge.act(tick)
-    second = simulator.later(simulator.exchange, messages.step())
-    bridge.act(bridge.next_tick())
-    assert records_in(first.result(LONG_S)) == records[:3]
-    assert records_in(second.result(LONG_S)) == records[3:]
-
-
 def test_sending_to_departed_is_allowed_and_to_unknown_an_error(
     make_bridge: Any, connect: Any, messages: Any
 ) -> None:
@@ -175,28 +100,6 @@ def test_a_tick_may_be_answered_with_reset(make_bridge: Any, connect: Any, messa
     assert tick.steps[BALL].observations[0].tolist() == [[7, 8, 9]]
     bridge.act(tick, 0.5)
     assert actions_in(second.result(LONG_S)) == [[0.5, 0.5]]
-
-
-def test_a_timeout_after_a_reset_is_named_too(make_bridge: Any, connect: Any, messages: Any) -> None:
-    bridge = make_bridge(timeout_wait_s=SHORT_S)
-    simulator = connect(bridge.listen(port=0))
-    simulator.later(simulator.start, messages.first_step())
-    bridge.reset(bridge.next_tick().simulator)
-    assert "silent for 1 s (timeout_wait)" in bridge.next_departure().reason
-
-
-def test_resetting_a_departed_simulator_is_no_error(make_bridge: Any, connect: Any, messages: Any) -> None:
-    bridge = make_bridge()
-    simulator = connect(bridge.listen(port=0))
-    simulator.later(simulator.start, messages.first_step())
-    bridge.act(bridge.next_tick())
-    call = simulator.raw_call(messages.step().SerializeToString())
-    tick = bridge.next_tick()
-    call.cancel()
-    bridge.next_departure()
-    bridge.reset(tick.simulator, [numbered(1)])
-    with pytest.raises(ValueError, match="simulator 0 has no tick to answer"):
-        bridge.reset(tick.simulator)
 
 
 class Echo:

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import threading
 from typing import Any
 
 import pytest
 
 from unity_bridge.programs.executables import Command, resolve_program
 from unity_bridge.server.origins import Attached
-from unity_bridge.simulators.client import run
-from unity_bridge.simulators.scenes.basic import Basic
 
 
 def lines(caplog: pytest.LogCaptureFixture) -> list[str]:
@@ -27,20 +24,6 @@ def test_a_bundled_environment_is_named(
     bridge.launch(resolve_program("sim:basic"))
     bridge.next_tick()
     assert lines(caplog) == ["Connected to environment 'sim:basic'"]
-
-
-def test_an_attached_scene_is_no_unity_environment(
-    make_bridge: Any, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level("INFO")
-    bridge = make_bridge()
-    port = bridge.listen(port=0)
-    client = threading.Thread(target=run, args=(Basic(), port), kwargs={"connect_timeout_s": 10.0})
-    client.start()
-    bridge.next_tick()
-    bridge.close()
-    client.join()
-    assert lines(caplog) == ["Connected to an environment in Python"]
 
 
 def test_the_editor_is_a_unity_environment(

@@ -34,14 +34,6 @@ def test_a_reply_is_never_larger_than_unity_takes() -> None:
     assert [each for taken in replies for each in taken] == records
 
 
-def test_a_record_that_fits_exactly_goes_with_the_others() -> None:
-    outbox = Outbox()
-    records = [record(80), record(REPLY_BYTES - 100 - 20), record(4)]
-    outbox.put(records)
-    assert outbox.take() == records[:2]
-    assert outbox.take() == records[2:]
-
-
 def test_an_overlarge_record_goes_alone() -> None:
     outbox = Outbox()
     records = [record(4), record(2 * REPLY_BYTES), record(4)]

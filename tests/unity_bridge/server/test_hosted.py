@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import sys
 import time
 from collections.abc import Callable
@@ -130,16 +129,6 @@ def test_an_environment_that_cannot_be_made_fails_at_the_start(make_bridge: Any)
         bridge.receive(10.0)
 
 
-def test_a_wrong_argument_is_one_line(make_bridge: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    bridge = make_bridge(isolate="auto")
-    bridge.launch(resolve_program("sim:basic", ["--agents", "many"]))
-    with pytest.raises(
-        LaunchError, match=r"sim:basic, in this process\): argument --agents: invalid number value"
-    ):
-        bridge.receive(10.0)
-    assert capsys.readouterr().err == ""
-
-
 def test_an_exit_is_the_simulators_alone(make_bridge: Any) -> None:
     bridge = make_bridge(isolate="auto")
     bridge.launch(command_for(lambda: Faulty(lambda: sys.exit(3))))
@@ -182,29 +171,6 @@ def test_a_person_at_a_breakpoint_is_left_alone(
     assert "has not returned" not in caplog.text
 
 
-def test_several_take_turns(make_bridge: Any) -> None:
-    log: list[str] = []
-
-    class Named(Faulty):
-        made = 0
-
-        def __init__(self) -> None:
-            super().__init__(log=log)
-            Named.made += 1
-            self.name = Named.made
-
-        def step(self, action: Any) -> Any:
-            log.append(f"{self.name}")
-            return np.zeros(1, np.float32), 1.0, False, False, {}
-
-    bridge = make_bridge(isolate=False)
-    assert bridge.launch(command_for(Named), 3) == [0, 1, 2]
-    for _ in range(4):
-        for tick in bridge.receive(10.0):
-            answer(bridge, tick)
-    assert log == ["1", "2", "3"] * 3
-
-
 def test_closing_closes_the_environment_and_tells_what_that_raises(
     make_bridge: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -219,27 +185,6 @@ def test_closing_closes_the_environment_and_tells_what_that_raises(
         play(bridge, 2)
         bridge.close()
     assert log == ["step 1", "closed"]
-
-
-def test_an_environment_that_ends_by_itself_ends_the_run(make_bridge: Any) -> None:
-    bridge = make_bridge(isolate="auto")
-    bridge.launch(resolve_program("sim:basic", ["--episodes", "1"]))
-    with pytest.raises(SimulatorLost, match="sim:basic, in this process"):
-        play(bridge, 1000)
-
-
-def test_a_log_tells_of_warnings_of_the_environment(
-    make_bridge: Any, caplog: pytest.LogCaptureFixture
-) -> None:
-    class Loud(Faulty):
-        def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
-            return np.full(1, 7.0, np.float32), {}
-
-    bridge = make_bridge(isolate="auto")
-    bridge.launch(command_for(Loud))
-    with caplog.at_level(logging.WARNING):
-        play(bridge, 2)
-    assert "python:Loud" in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,8 @@ from uuid import UUID
 import numpy as np
 import pytest
 
-from unity_bridge.codec.envelope import MOST_ROWS
 from unity_bridge.codec.protocol import LARGEST_HANDSHAKE
-from unity_bridge.errors import DeclarationError, WireError
+from unity_bridge.errors import WireError
 from unity_bridge.server import session as session_module
 from unity_bridge.server.connections import Connections
 from unity_bridge.server.origins import Attached
@@ -94,12 +93,6 @@ def test_a_heavy_message_weighs_no_more_than_its_agents_can(session: Session, me
     assert session.awaited is Awaited.NOTHING
 
 
-def test_a_heavy_first_step_is_held_against_what_it_declares(session: Session, messages: Any) -> None:
-    shake_hands(session, messages)
-    with pytest.raises(WireError, match="bytes of agents with these sensors"):
-        session.receive(heavier(messages.first_step(), HEAVY_MESSAGE + 1000))
-
-
 def test_many_agents_and_large_sensors_may_be_heavy(
     session: Session, messages: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -144,15 +137,6 @@ def test_other_packages_get_the_trainer_version_we_stand_for(
     assert reply.unity_input.rl_initialization_input.package_version == "1.1.0"
 
 
-def test_what_the_simulator_can_do_is_known_from_its_introduction(session: Session, messages: Any) -> None:
-    introduction = messages.introduction(package="2.3.0-exp.3")
-    capabilities = introduction.unity_output.rl_initialization_output.capabilities
-    capabilities.baseRLCapabilities = capabilities.trainingAnalytics = True
-    answer(session, introduction)
-    assert session.package_version == "2.3.0-exp.3"
-    assert session.capabilities == {"baseRLCapabilities", "trainingAnalytics"}
-
-
 def test_the_confirmation_is_answered_with_reset_and_the_side_channels(messages: Any) -> None:
     records = engine_records(EngineConfiguration())
     session = Session(seed=0, num_areas=1, greeting=lambda: records)
@@ -174,15 +158,6 @@ def test_a_step_gets_its_actions_in_row_order(session: Session, messages: Any) -
     assert [list(row.continuous_actions) for row in rows] == [[0.5, -0.5], [1.0, 0.0]]
 
 
-def test_a_behavior_is_new_only_once(session: Session, messages: Any) -> None:
-    shake_hands(session, messages)
-    assert step(session, messages.first_step()).new_specs[BALL].action_spec == ActionSpec(2)
-    session.reply({})
-    assert step(session, messages.step()).new_specs == {}
-    session.reply({})
-    assert step(session, messages.first_step()).new_specs == {}
-
-
 def test_behaviors_may_appear_later_and_come_in_alphabetical_order(session: Session, messages: Any) -> None:
     shake_hands(session, messages)
     step(session, messages.first_step())
@@ -202,13 +177,6 @@ def test_no_actions_still_make_a_complete_answer(session: Session, messages: Any
     assert not reply.unity_input.rl_input.agent_actions
 
 
-def test_empty_lists_are_no_news(session: Session, messages: Any) -> None:
-    shake_hands(session, messages)
-    message = messages.first_step()
-    message.unity_output.rl_output.agentInfos["Nobody?team=0"].SetInParent()
-    assert list(step(session, message).batches) == [BALL]
-
-
 def test_actions_for_agents_that_did_not_ask_are_our_mistake(session: Session, messages: Any) -> None:
     shake_hands(session, messages)
     step(session, messages.first_step())
@@ -220,23 +188,6 @@ def test_a_description_without_agents_is_kept_for_the_first_agent(session: Sessi
     answer(session, messages.introduction())
     answer(session, messages.describe(messages.confirmation()))
     assert BALL in step(session, messages.step()).new_specs
-
-
-def test_agents_in_the_confirmation_describe_but_do_not_step(session: Session, messages: Any) -> None:
-    answer(session, messages.introduction())
-    answer(session, messages.first_step())
-    assert list(step(session, messages.step()).new_specs) == [BALL]
-
-
-def test_another_description_of_a_known_behavior_without_agents_is_ignored(
-    session: Session, messages: Any
-) -> None:
-    shake_hands(session, messages)
-    step(session, messages.first_step())
-    session.reply({})
-    step(session, messages.describe(messages.confirmation(), continuous=5))
-    session.reply({})
-    assert step(session, messages.step()).new_specs == {}
 
 
 @pytest.mark.parametrize(
@@ -260,17 +211,6 @@ def test_other_versions_are_refused_naming_both(
 def test_versions_of_the_same_major_are_accepted(session: Session, messages: Any, version: str) -> None:
     answer(session, messages.introduction(version))
     assert session.communication_version == version
-
-
-def test_a_first_message_that_is_no_introduction_is_refused(session: Session, messages: Any) -> None:
-    with pytest.raises(WireError, match="first message: expected an introduction"):
-        receive(session, messages.step())
-
-
-@pytest.mark.parametrize("data", [b"\xff\xff\xff", b"\x0a\x7f", b"GET / HTTP/1.1\r\n\r\n"])
-def test_bytes_that_are_no_message_are_refused(session: Session, data: bytes) -> None:
-    with pytest.raises(WireError, match=f"expected a UnityMessageProto, got {len(data)} bytes"):
-        session.receive(data)
 
 
 @pytest.mark.parametrize("heard", [0, 1])
@@ -298,6 +238,19 @@ def test_a_step_without_a_status_is_refused(session: Session, messages: Any) -> 
         session.receive(b"")
 
 
+@pytest.mark.parametrize(
+    ("data", "why"),
+    [
+        (b"\xff\xff\xff", "expected a UnityMessageProto, got 3 bytes"),
+        (b"GET / HTTP/1.1\r\n\r\n", "expected a UnityMessageProto, got 18 bytes"),
+        (b"\x0a\x03\x08\xc8\x01", "first message: expected an introduction"),
+    ],
+)
+def test_a_first_message_that_is_no_introduction_is_refused(session: Session, data: bytes, why: str) -> None:
+    with pytest.raises(WireError, match=why):
+        session.receive(data)
+
+
 @pytest.mark.parametrize("heard", [0, 1, 2])
 def test_any_other_status_is_refused_at_any_time(session: Session, messages: Any, heard: int) -> None:
     conversation = (messages.introduction(), messages.confirmation(), messages.first_step())
@@ -307,17 +260,6 @@ def test_any_other_status_is_refused_at_any_time(session: Session, messages: Any
     wrong.header.status = 500
     with pytest.raises(WireError, match=r"header\.status: expected 200 or 400, got 500"):
         receive(session, wrong)
-
-
-def test_nothing_at_all_is_no_introduction(session: Session) -> None:
-    with pytest.raises(WireError, match="first message: expected an introduction"):
-        session.receive(b"")
-
-
-def test_an_agent_of_an_unknown_behavior_is_refused(session: Session, messages: Any) -> None:
-    shake_hands(session, messages)
-    with pytest.raises(WireError, match=r"behavior 'Ball\?team=0': expected brain_parameters"):
-        receive(session, messages.step())
 
 
 @pytest.mark.parametrize(
@@ -348,17 +290,6 @@ def test_a_behavior_whose_sensor_changes_is_refused(session: Session, messages: 
         receive(session, messages.first_step([(1, 2, 3, 4)]))
 
 
-def test_a_behavior_that_gains_a_sensor_is_refused(session: Session, messages: Any) -> None:
-    shake_hands(session, messages)
-    step(session, messages.first_step())
-    session.reply({})
-    message = messages.first_step()
-    info = message.unity_output.rl_output.agentInfos[BALL].value[0]
-    info.observations.add(shape=[1], name="extra").float_data.data.append(0)
-    with pytest.raises(WireError, match="changed from 1 to 2 sensors"):
-        receive(session, message)
-
-
 def test_a_cut_side_channel_is_refused(session: Session, messages: Any) -> None:
     shake_hands(session, messages)
     message = messages.first_step()
@@ -379,23 +310,6 @@ def test_side_channel_messages_come_with_the_step_in_order(session: Session, mes
     assert outcome.messages == tuple(said)
 
 
-def test_side_channels_may_speak_without_any_agent(session: Session, messages: Any) -> None:
-    shake_hands(session, messages)
-    message = messages.confirmation()
-    message.unity_output.rl_output.side_channel = pack_records(RECORDS)
-    outcome = step(session, message)
-    assert (outcome.batches, outcome.messages) == ({}, tuple(RECORDS))
-
-
-def test_a_reply_carries_records_beside_the_actions(session: Session, messages: Any) -> None:
-    shake_hands(session, messages)
-    step(session, messages.first_step())
-    reply = UnityMessageProto.FromString(session.reply({BALL: actions((0.5, -0.5))}, RECORDS))
-    rl_input = reply.unity_input.rl_input
-    assert (rl_input.command, len(rl_input.agent_actions[BALL].value)) == (STEP, 1)
-    assert unpack_records(rl_input.side_channel) == RECORDS
-
-
 def test_a_step_may_be_answered_with_reset(session: Session, messages: Any) -> None:
     shake_hands(session, messages)
     step(session, messages.first_step())
@@ -406,17 +320,6 @@ def test_a_step_may_be_answered_with_reset(session: Session, messages: Any) -> N
     assert again.batches[BALL].observations[0].tolist() == [[7, 8, 9]]
     reply = UnityMessageProto.FromString(session.reply({BALL: actions((1, 1))}))
     assert reply.unity_input.rl_input.command == STEP
-
-
-def test_the_greeting_is_made_for_the_first_reset(messages: Any) -> None:
-    asked: list[str] = []
-    session = Session(seed=0, num_areas=1, greeting=lambda: [asked.append(session.package_version)][:0])
-    answer(session, messages.introduction(package="2.0.1"))
-    assert asked == []
-    answer(session, messages.confirmation())
-    step(session, messages.first_step())
-    session.reset()
-    assert asked == ["2.0.1"]
 
 
 def test_status_400_is_a_goodbye_at_any_time(session: Session, messages: Any) -> None:
@@ -453,31 +356,6 @@ def test_a_repeated_version_beside_agents_is_no_introduction(session: Session, m
     assert list(step(session, message).new_specs) == [BALL]
     session.reply({})
     assert list(step(session, message).batches) == [BALL]
-
-
-def test_what_is_awaited_follows_the_handshake(session: Session, messages: Any) -> None:
-    seen = [session.awaited]
-    for message in (messages.introduction(), messages.confirmation(), messages.first_step()):
-        receive(session, message)
-        seen.append(session.awaited)
-    assert seen == [Awaited.INTRODUCTION, Awaited.CONFIRMATION, Awaited.FIRST_STEP, Awaited.STEP]
-
-
-@pytest.mark.parametrize(("package", "shape"), [("2.3.0-exp.3", (4, 5, 3)), ("3.0.1", (3, 4, 5))])
-def test_the_package_version_tells_in_which_order_pictures_lie(
-    session: Session, messages: Any, package: str, shape: tuple[int, ...]
-) -> None:
-    answer(session, messages.introduction(package=package))
-    answer(session, messages.confirmation())
-    picture = np.arange(60, dtype=np.float32).reshape(3, 4, 5)
-    message = messages.first_step()
-    camera = message.unity_output.rl_output.agentInfos[BALL].value[0].observations.add(shape=shape)
-    sent = picture if shape == picture.shape else picture.transpose(1, 2, 0)
-    camera.float_data.data.extend(sent.ravel().tolist())
-    outcome = step(session, message)
-    spec = outcome.new_specs[BALL].observation_specs[1]
-    assert (spec.shape, spec.is_picture) == ((3, 4, 5), True)
-    np.testing.assert_array_equal(outcome.batches[BALL].observations[1], picture[None])
 
 
 def test_a_stated_picture_layout_wins_over_the_package_version(messages: Any) -> None:
@@ -534,44 +412,6 @@ def test_errors_quote_and_cut_the_simulators_text(session: Session, messages: An
         receive(session, message)
     assert len(str(refusal.value)) < 1000
     assert "\x1b" not in str(refusal.value)
-
-
-def test_a_message_may_hold_so_many_rows_and_no_more(session: Session, messages: Any) -> None:
-    shake_hands(session, messages)
-    step(session, messages.first_step())
-    message = UnityMessageProto()
-    message.CopyFrom(messages.step(behavior="A"))
-    rows = message.unity_output.rl_output.agentInfos[BALL].value
-    rows.MergeFrom([rows.add()] * MOST_ROWS)
-    with pytest.raises(
-        WireError, match=f"at most {MOST_ROWS} rows of agents in one message, got {MOST_ROWS + 2}"
-    ):
-        receive(session, message)
-
-
-def test_descriptions_without_agents_are_kept_up_to_a_size(session: Session, messages: Any) -> None:
-    shake_hands(session, messages)
-    step(session, messages.first_step())
-    half = "x" * (LARGEST_HANDSHAKE // 2)
-    for n in range(2):
-        message = messages.describe(messages.step(), behavior=f"B{n}")
-        parameters = message.unity_output.rl_initialization_output.brain_parameters[0]
-        parameters.vector_action_descriptions_deprecated.append(half)
-        if not n:
-            step(session, message)
-    with pytest.raises(
-        DeclarationError, match="expected descriptions without agents of 4194304 bytes at most"
-    ):
-        receive(session, message)
-
-
-def test_a_description_is_kept_without_the_message_that_it_came_in(session: Session, messages: Any) -> None:
-    shake_hands(session, messages)
-    message = messages.describe(messages.first_step(), behavior="Later")
-    step(session, message)
-    (kept,) = session._pending_descriptions.values()
-    assert kept.brain_name == "Later"
-    assert session.receive(messages.goodbye().SerializeToString())
 
 
 @pytest.mark.parametrize(("said", "areas"), [(0, 3), (12, 12), (-4, 3)])

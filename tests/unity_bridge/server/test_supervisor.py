@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import signal
 import socket
 from collections.abc import Callable
 from pathlib import Path
@@ -15,7 +14,6 @@ from bridge_replies import BALL, numbered, pid_of, records_in
 
 from unity_bridge.errors import DeclarationError, LaunchError, PortInUse, SimulatorLost
 from unity_bridge.programs.executables import Command
-from unity_bridge.programs.program import running_groups
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="scripts are programs, and signals have names")
 
@@ -35,18 +33,6 @@ def test_launched_simulators_get_ports_seeds_and_logs(
     assert {tick.simulator for tick in bridge.next_events(2)} == {0, 1}
     for number in (0, 1):
         assert (tmp_path / f"run_logs/Player-{number}.log").read_text() == "the ball is lost\n"
-
-
-def test_closing_ends_launched_processes(
-    make_bridge: Any, simulator_program: Callable[[str], Command]
-) -> None:
-    bridge = make_bridge(shutdown_grace_s=LONG_S)
-    bridge.launch(simulator_program("introduce confirm first forever"))
-    tick = bridge.next_tick()
-    bridge.act(tick)
-    bridge.close()
-    with pytest.raises(ProcessLookupError):
-        os.kill(pid_of(tick), 0)
 
 
 def test_a_program_that_exits_at_once_is_quoted(
@@ -72,44 +58,23 @@ def test_a_program_that_cannot_be_started_leaves_nothing_behind(make_bridge: Any
     assert bridge.receive(0.0) == []
 
 
-@pytest.mark.parametrize(
-    ("said", "owed"),
-    [
-        ([], r"its introduction \(the first message of the handshake\)"),
-        (["introduction"], "the second message of the handshake"),
-        (["introduction", "confirmation"], "its first step, after the reset"),
-    ],
-)
 def test_a_timeout_in_the_handshake_names_the_message_owed(
     make_bridge: Any,
     connect: Any,
     messages: Any,
     idle_program: Command,
     free_port: int,
-    said: list[str],
-    owed: str,
 ) -> None:
     bridge = make_bridge(timeout_wait_s=SHORT_S, base_port=free_port)
     bridge.launch(idle_program)
     simulator = connect(free_port)
-    for message in said:
-        simulator.later(simulator.exchange, getattr(messages, message)())
+    simulator.later(simulator.exchange, messages.introduction())
     with pytest.raises(
-        LaunchError, match=rf"simulator 0 \(idle, pid \d+\): silent for 1 s \(timeout_wait\); it owes {owed}"
+        LaunchError,
+        match=r"simulator 0 \(idle, pid \d+\): silent for 1 s \(timeout_wait\); "
+        "it owes the second message of the handshake",
     ):
         bridge.receive(LONG_S)
-
-
-def test_a_bad_introduction_of_a_launched_program_ends_the_run(
-    make_bridge: Any, connect: Any, messages: Any, idle_program: Command, free_port: int
-) -> None:
-    bridge = make_bridge(base_port=free_port)
-    bridge.launch(idle_program)
-    simulator = connect(free_port)
-    reply = simulator.later(simulator.exchange, messages.introduction("2.0.0"))
-    with pytest.raises(LaunchError, match=r"the simulator speaks 2\.0\.0.*, before its first step"):
-        bridge.receive(LONG_S)
-    assert "the simulator speaks 2.0.0" in simulator.refusal(reply)
 
 
 def test_a_declaration_that_cannot_be_served_is_not_repeated(
@@ -133,7 +98,6 @@ def test_a_declaration_that_cannot_be_served_is_not_repeated(
     ("end", "reason"),
     [
         ("exit", "exited with code 3; starting it again"),
-        ("die", "was killed by SIGKILL; starting it again"),
         ("goodbye", "stopped by itself (status 400), then exited with code 0; starting it again"),
     ],
 )
@@ -185,18 +149,6 @@ def test_a_restarted_simulator_gets_the_greeting_of_that_time(
     assert records_in(reply.result(LONG_S)) == []
 
 
-def test_a_simulator_killed_while_waiting_is_started_again(
-    make_bridge: Any, simulator_program: Callable[[str], Command]
-) -> None:
-    bridge = make_bridge()
-    bridge.launch(simulator_program("introduce confirm first forever"))
-    tick = bridge.next_tick()
-    os.kill(pid_of(tick), signal.SIGKILL)
-    assert bridge.next_departure().reason.endswith("was killed by SIGKILL; starting it again")
-    bridge.act(tick)  # answered in vain, and not in the place of its successor
-    assert pid_of(bridge.next_tick()) != pid_of(tick)
-
-
 def test_a_simulator_that_times_out_is_killed_and_restarted(
     make_bridge: Any, connect: Any, messages: Any, idle_program: Command, free_port: int
 ) -> None:
@@ -222,22 +174,6 @@ def test_a_stopped_simulator_that_stays_is_killed_and_restarted(
     bridge.act(bridge.next_tick())
     simulator.later(simulator.exchange, messages.goodbye())
     simulator.later(simulator.exchange, messages.step())  # met with stop, and no excuse
-    assert bridge.next_departure().reason.endswith(
-        "stopped by itself (status 400), while its process still runs; starting it again"
-    )
-
-
-def test_a_simulator_that_stops_while_it_waits_is_answered_in_vain_and_restarted(
-    make_bridge: Any, connect: Any, messages: Any, idle_program: Command, free_port: int
-) -> None:
-    bridge = make_bridge(base_port=free_port)
-    bridge.launch(idle_program)
-    simulator = connect(free_port)
-    simulator.later(simulator.start, messages.first_step())
-    tick = bridge.next_tick()
-    goodbye = simulator.raw_call(messages.goodbye().SerializeToString())
-    assert bridge.answered(goodbye)
-    bridge.act(tick)
     assert bridge.next_departure().reason.endswith(
         "stopped by itself (status 400), while its process still runs; starting it again"
     )
@@ -279,35 +215,6 @@ def test_a_death_during_a_restart_spends_from_its_budget(
     assert bridge.next_departure().reason.endswith("was killed by SIGKILL; starting it again")
     assert bridge.next_departure().reason.endswith("exited with code 3; starting it again")
     with pytest.raises(SimulatorLost, match="started again 2 of at most 2 times"):
-        bridge.receive(LONG_S)
-
-
-def test_a_death_at_startup_is_retried_for_working_programs(
-    make_bridge: Any, simulator_program: Callable[[str], Command]
-) -> None:
-    bridge = make_bridge(max_lifetime_restarts=-1, restarts_rate_limit_n=-1)
-    command = simulator_program("introduce confirm first forever")
-    bridge.launch(command)
-    survivor = bridge.next_tick()
-    bridge.launch(command)
-    for _ in range(3):
-        (booting,) = set(running_groups()) - {pid_of(survivor)}
-        os.kill(booting, signal.SIGTERM)
-        assert bridge.next_departure().simulator == 1
-    assert bridge.next_tick().simulator == 1
-    bridge.act(survivor)
-    assert bridge.next_tick().simulator == survivor.simulator
-
-
-def test_a_kill_at_the_first_start_spends_from_the_budget(make_bridge: Any, idle_program: Command) -> None:
-    bridge = make_bridge(max_lifetime_restarts=1)
-    bridge.launch(idle_program)
-    for started_again in (False, True):
-        (booting,) = running_groups()
-        os.kill(booting, signal.SIGKILL)
-        if not started_again:
-            assert bridge.next_departure().reason.endswith("was killed by SIGKILL; starting it again")
-    with pytest.raises(SimulatorLost, match="was killed by SIGKILL; it was already started again 1 of"):
         bridge.receive(LONG_S)
 
 

@@ -13,14 +13,10 @@ import pytest
 from unity_bridge import mlagents_alias
 from unity_bridge.side_channels import (
     FLOAT_PROPERTIES,
-    STATS,
-    Aggregation,
     FloatProperty,
     SideChannelRecord,
-    StatMessage,
     parse_property,
     property_record,
-    stat_records,
 )
 from unity_bridge.side_channels.channel_hub import ChannelHub
 
@@ -28,8 +24,6 @@ mlagents_alias.install()  # before anything of the published package
 
 from mlagents_envs.side_channel import IncomingMessage, OutgoingMessage, SideChannel  # noqa: E402
 from mlagents_envs.side_channel.float_properties_channel import FloatPropertiesChannel  # noqa: E402
-from mlagents_envs.side_channel.raw_bytes_channel import RawBytesChannel  # noqa: E402
-from mlagents_envs.side_channel.stats_side_channel import StatsSideChannel  # noqa: E402
 
 CHAT = UUID("621f0a70-4f87-11ea-a6bf-784f4387d1f7")
 RAW = UUID("00112233-4455-6677-8899-aabbccddeeff")
@@ -90,19 +84,6 @@ def test_later_messages_reach_present_simulators_once() -> None:
     assert [len(hub.outgoing(simulator)) for simulator in (0, 1, 2)] == [0, 0, 0]
 
 
-def test_messages_keep_the_order_of_channels_and_queues() -> None:
-    raw, chat = RawBytesChannel(RAW), Chat()
-    hub = ChannelHub([raw, chat])
-    chat.say("first")
-    raw.send_raw_data(b"\xff\x00")
-    chat.say("second")
-    assert hub.greeting(0) == [
-        SideChannelRecord(RAW, b"\xff\x00"),
-        text_record("first"),
-        text_record("second"),
-    ]
-
-
 def test_channels_get_their_messages_and_may_answer() -> None:
     chat, properties = Chat(), FloatPropertiesChannel()
     hub = ChannelHub([chat, properties])
@@ -112,32 +93,6 @@ def test_channels_get_their_messages_and_may_answer() -> None:
     assert chat.received == ["peace"]
     assert properties.get_property("size") == 3.0
     assert hub.outgoing(0) == [text_record("peace to you")]
-
-
-def test_raw_bytes_and_statistics_arrive_unchanged() -> None:
-    raw, stats = RawBytesChannel(RAW), StatsSideChannel()
-    hub = ChannelHub([raw, stats])
-    hub.greeting(0)
-    hub.deliver(0, SideChannelRecord(RAW, b"\xff\x00\x01"))
-    for record in stat_records([StatMessage("Goals", 2.0, Aggregation.SUM)]):
-        assert record.channel == STATS
-        hub.deliver(0, record)
-    assert list(map(bytes, raw.get_and_clear_received_messages())) == [b"\xff\x00\x01"]
-    ((value, aggregation),) = stats.get_and_reset_stats()["Goals"]
-    assert (value, aggregation.name) == (2.0, "SUM")
-
-
-def test_messages_on_unregistered_channels_are_left_alone() -> None:
-    hub = ChannelHub([Chat()])
-    assert not hub.deliver(0, text_record("too early"))
-    hub.greeting(0)
-    assert not hub.deliver(0, SideChannelRecord(RAW, b""))
-
-
-def test_without_channels_there_is_nothing_to_say_or_hear() -> None:
-    hub = ChannelHub()
-    assert (hub.greeting(0), hub.outgoing(0), hub.outgoing(1)) == ([], [], [])
-    assert not hub.deliver(0, text_record("anybody?"))
 
 
 def test_a_channel_that_raises_is_logged_and_others_go_on(caplog: pytest.LogCaptureFixture) -> None:
@@ -172,17 +127,6 @@ def test_a_function_makes_channels_for_each_simulator_alone() -> None:
     hub.deliver(5, text_record("peace"))
     assert [(number, chat.received) for number, chat in made] == [(0, []), (5, ["peace"])]
     assert (hub.outgoing(0), hub.outgoing(5)) == ([], [text_record("peace to you")])
-
-
-def test_a_simulator_that_was_started_again_gets_new_channels() -> None:
-    chats: list[Chat] = []
-    hub = ChannelHub(lambda _: [chats.append(Chat()) or chats[-1]])  # type: ignore[func-returns-value]
-    hub.greeting(0)
-    chats[0].say("lost with its simulator")
-    hub.drop(0)
-    assert hub.greeting(0) == []
-    hub.deliver(0, text_record("peace"))
-    assert [chat.received for chat in chats] == [[], ["peace"]]
 
 
 @pytest.mark.parametrize("shared", [True, False])

@@ -48,11 +48,6 @@ def test_every_kind_has_its_bytes_and_comes_out_again(
     assert parse_parameter(record.body) == message
 
 
-def test_records_come_in_the_order_of_the_parameters() -> None:
-    messages = [message for message, _ in EXAMPLES]
-    assert [parse_parameter(record.body) for record in parameter_records(messages)] == messages
-
-
 @pytest.mark.parametrize(
     ("make", "complaint"),
     [

@@ -34,8 +34,3 @@ def test_an_unknown_aggregation_is_refused_by_name(aggregation: int) -> None:
         WireError, match=f"statistic 'Goals': expected an aggregation from 0 to 3, got {aggregation}"
     ):
         parse_stat(body)
-
-
-def test_a_name_that_is_no_ascii_is_refused() -> None:
-    with pytest.raises(WireError, match="statistic: expected ASCII text"):
-        parse_stat(b"\x02\0\0\0\xc3\xb6" + bytes(8))

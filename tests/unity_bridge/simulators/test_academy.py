@@ -38,15 +38,6 @@ def test_engine_settings_are_kept() -> None:
     assert academy.outgoing() == b""
 
 
-def test_parameters_reach_the_scene() -> None:
-    academy = Academy()
-    academy.receive(
-        pack_records(parameter_records([FloatParameter("height", 4), FloatParameter("width", 2)]))
-    )
-    assert academy.parameters.read("height", 0, 1).tolist() == [4]
-    assert academy.parameters.read("width", 0, 1).tolist() == [2]
-
-
 def test_a_float_property_is_kept_and_confirmed() -> None:
     academy = Academy()
     academy.receive(pack_records([property_record(FloatProperty("gravity", 0.1))]))

@@ -7,19 +7,13 @@ import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import grpc
-import numpy as np
 import pytest
 from PIL import Image
 
 from unity_bridge.side_channels import (
-    FloatParameter,
-    pack_records,
-    parameter_records,
     parse_notice,
     unpack_records,
 )
-from unity_bridge.simulators import LAUNCHED
 from unity_bridge.simulators.__main__ import main
 from unity_bridge.simulators.command import parse
 from unity_bridge.simulators.registry import SCENES
@@ -92,51 +86,12 @@ def test_a_recording_is_written_at_the_end(trainer, serve, tmp_path: Path, capsy
     assert f"{path}: 5 frames" in capsys.readouterr().err
 
 
-def test_launched_simulators_do_not_wait_for_another_trainer(
-    trainer, serve, monkeypatch: pytest.MonkeyPatch, capsys
-) -> None:
-    def exchange(data: bytes, context: grpc.ServicerContext) -> bytes:
-        if len(trainer.received) == 2:
-            context.abort(grpc.StatusCode.UNAVAILABLE, "")
-        return trainer.exchange(data)
-
-    trainer.handshake()
-    monkeypatch.setenv(LAUNCHED, "1")
-    with serve(exchange) as port:
-        assert main(["sim:basic", "--mlagents-port", str(port), "--reconnect", "60"]) == 0
-    assert capsys.readouterr().err == f"sim:basic: the trainer on 127.0.0.1:{port} is gone\n"
-
-
 def test_without_a_trainer_the_exit_code_is_1(capsys) -> None:
     assert main(["sim:basic", "--mlagents-port", "1", "--connect-timeout", "0.1"]) == 1
     assert capsys.readouterr().err == (
         "error: sim:basic: no trainer answers on 127.0.0.1:1 (waited 0.1 s). "
         "Start mlagents-style learn CONFIG --port 1, or wait longer with --connect-timeout 60\n"
     )
-
-
-def test_a_trainer_that_makes_no_sense_gives_exit_code_1(trainer, serve, capsys) -> None:
-    with serve(trainer.then(trainer.command(0)).exchange) as port:
-        assert main(["sim:basic", "--mlagents-port", str(port)]) == 1
-    assert "the trainer's first reply: expected rl_initialization_input" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    "env", ["sim:bsic", "gym:CartPol-v1", "gymma:Forager-v3", "pettingzoo:mpe2.simple_spred_v3"]
-)
-def test_unopenable_environment_gives_one_line_and_code_2(env: str, capsys) -> None:
-    assert main([env]) == 2
-    err = capsys.readouterr().err
-    assert err.startswith(f"error: {env}: ")
-    assert err.count("\n") == 1
-
-
-def test_environment_that_fails_later_gives_code_2(trainer, serve, capsys) -> None:
-    act = trainer.act("Pendulum-v1?team=0", continuous=[[float("nan")]])
-    with serve(trainer.handshake().then(act).exchange) as port:
-        kwargs = '{"g": "heavy"}'
-        assert main(["gym:Pendulum-v1", "--mlagents-port", str(port), "--env-kwargs", kwargs]) == 2
-    assert "error: gym:Pendulum-v1: step() raised " in capsys.readouterr().err
 
 
 def test_warnings_of_the_simulator_go_to_the_trainer_and_to_standard_error(trainer, serve, capsys) -> None:
@@ -155,11 +110,6 @@ def test_arguments_of_unity_players_are_ignored() -> None:
     line = "sim:basic -nographics -batchmode --mlagents-port 5005 -logFile player.log -screen-width 84 --agents 3"
     arguments = parse(line.split())
     assert (arguments.env, arguments.mlagents_port, arguments.agents) == ("sim:basic", 5005, 3)
-
-
-def test_the_last_port_counts_and_5004_is_the_default() -> None:
-    assert parse(["sim:basic", "--mlagents-port", "5005", "--mlagents-port", "5006"]).mlagents_port == 5006
-    assert parse(["sim:basic"]).mlagents_port == 5004
 
 
 @pytest.mark.parametrize(
@@ -193,21 +143,7 @@ def test_a_wrong_argument_is_named(line: str, complaint: str, capsys) -> None:
     assert complaint in capsys.readouterr().err
 
 
-def test_parameter_flag_wins_over_the_trainer(trainer, serve) -> None:
-    trainer.handshake()
-    steps = parameter_records([FloatParameter("num_tiles", 3)])
-    trainer.script[1].unity_input.rl_input.side_channel = pack_records(steps)
-    with serve(trainer.exchange) as port:
-        line = f"sim:sorter --agents 1 --mlagents-port {port} --parameter num_tiles=8"
-        assert main(line.split()) == 0
-    (info,) = trainer.received[2].unity_output.rl_output.agentInfos["Sorter?team=0"].value
-    entities = np.array(info.observations[0].float_data.data).reshape(20, -1)
-    assert entities.any(axis=1).sum() == 8
-
-
-@pytest.mark.parametrize(
-    ("flags", "compressed"), [("", True), ("--pictures png", True), ("--pictures float", False)]
-)
+@pytest.mark.parametrize(("flags", "compressed"), [("", True), ("--pictures float", False)])
 def test_cameras_send_the_requested_format(trainer, serve, flags: str, compressed: bool) -> None:
     with serve(trainer.handshake().exchange) as port:
         assert main(f"sim:gridworld --agents 1 --mlagents-port {port} {flags}".split()) == 0

@@ -10,14 +10,13 @@ from unity_bridge.side_channels import (
     Aggregation,
     EnvironmentParameterMessage,
     FloatParameter,
-    SideChannelRecord,
     StatMessage,
     pack_records,
     parameter_records,
     parse_stat,
     unpack_records,
 )
-from unity_bridge.simulators.academy import ECHO, Academy
+from unity_bridge.simulators.academy import Academy
 from unity_bridge.simulators.conversation import converse
 from unity_bridge.simulators.scene import Steps, step_batch, vector_sensor
 from unity_bridge.simulators.scenes.basic import Basic
@@ -27,7 +26,6 @@ from unity_bridge.simulators.scenes.three_d_ball import ThreeDBall
 from unity_bridge.specs import ActionSpec, BehaviorSpec
 from unity_bridge.steps import ActionBatch
 from unity_bridge.wire.command_pb2 import CommandProto
-from unity_bridge.wire.row_view_pb2 import RowViewMessage
 from unity_bridge.wire.unity_message_pb2 import UnityMessageProto
 
 BASIC = "Basic?team=0"
@@ -108,14 +106,6 @@ def test_the_introduction_states_versions_and_abilities_and_nothing_else(trainer
     assert not message.unity_output.HasField("rl_output")
 
 
-def test_the_second_message_holds_nothing_but_its_status(trainer) -> None:
-    trainer.handshake()
-    converse(trainer.exchange, Basic())
-    empty = UnityMessageProto()
-    empty.header.status = 200
-    assert trainer.received[1] == empty
-
-
 def test_a_behavior_is_described_only_beside_its_first_agents(trainer) -> None:
     step = trainer.command(CommandProto.STEP)
     trainer.handshake().then(step, step)
@@ -127,13 +117,6 @@ def test_a_behavior_is_described_only_beside_its_first_agents(trainer) -> None:
     assert [brain.is_training for brain in first.unity_output.rl_initialization_output.brain_parameters] == [
         True
     ]
-
-
-def test_every_behavior_of_the_scene_is_named_even_without_agents(trainer) -> None:
-    trainer.handshake()
-    converse(trainer.exchange, Latecomer())
-    assert sorted(trainer.received[2].unity_output.rl_output.agentInfos) == ["A?team=0", "B?team=1"]
-    assert infos(trainer.received[2], "B?team=1") == []
 
 
 def test_spec_is_split_between_description_and_first_info(trainer) -> None:
@@ -148,23 +131,6 @@ def test_spec_is_split_between_description_and_first_info(trainer) -> None:
     assert (trolley.name, list(trolley.shape), list(trolley.dimension_properties)) == ("trolley", [2], [1])
 
 
-def test_masks_forbid_on_the_wire(trainer) -> None:
-    trainer.handshake()
-    converse(trainer.exchange, Hybrid(1))
-    (info,) = infos(trainer.received[2], "Hybrid?team=0")
-    hold, grab, release, *shelves = info.action_mask
-    assert (hold, grab, release) == (False, True, True)
-    assert sum(shelves) == 1
-
-
-def test_zero_fields_are_left_out(trainer) -> None:
-    trainer.handshake()
-    converse(trainer.exchange, Basic())
-    (row,) = RowViewMessage.FromString(trainer.raw[2]).unity_output.rl_output.agentInfos[BASIC].value
-    # Reward, done, max_step_reached, id (0), mask and group are all zero: the first byte announces field 13.
-    assert row[0] == 13 << 3 | 2
-
-
 def test_end_and_next_start_share_message_and_agent_id(trainer) -> None:
     trainer.handshake().then(*[trainer.act(BASIC, discrete=[[0], [LEFT]])] * 6)
     converse(trainer.exchange, Basic(2))
@@ -174,13 +140,6 @@ def test_end_and_next_start_share_message_and_agent_id(trainer) -> None:
         assert (waiting.id, waiting.done) == (0, False)
         assert (again.id, again.done, again.reward) == (1, False, 0)
         assert list(again.observations[0].float_data.data).index(1) == 10
-
-
-def test_interruptions_differ_from_ends(trainer) -> None:
-    trainer.handshake().then(*[trainer.act(BASIC, discrete=[[0]])] * 200)
-    converse(trainer.exchange, Basic())
-    ended, _ = infos(trainer.received[-1], BASIC)
-    assert (ended.done, ended.max_step_reached) == (True, True)
 
 
 def test_a_reset_starts_episodes_anew_without_ending_the_old_ones(trainer) -> None:
@@ -193,19 +152,25 @@ def test_a_reset_starts_episodes_anew_without_ending_the_old_ones(trainer) -> No
     assert cells == [[(10, False)], [(11, False)], [(10, False)]]
 
 
-def test_only_the_first_reset_brings_a_seed(trainer) -> None:
-    scene = Latecomer()
-    trainer.handshake(seed=12).then(trainer.command(CommandProto.RESET))
-    converse(trainer.exchange, scene)
-    assert scene.seeds == [12, None]
-
-
 @pytest.mark.parametrize(("given", "own", "used"), [(12, 5, 5), (12, 0, 0), (-1, None, 2**31 - 1)])
-def test_own_seed_wins_and_seeds_are_never_negative(trainer, given: int, own, used: int) -> None:
+def test_the_first_reset_alone_brings_a_seed(trainer, given: int, own, used: int) -> None:
     scene = Latecomer()
-    trainer.handshake(seed=given)
+    trainer.handshake(seed=given).then(trainer.command(CommandProto.RESET))
     converse(trainer.exchange, scene, seed=own)
-    assert scene.seeds == [used]
+    assert scene.seeds == [used, None]
+
+
+@pytest.mark.parametrize(
+    ("behavior", "agents", "complaint"),
+    [
+        ("Basik?team=0", 1, r"actions for behavior 'Basik\?team=0': expected one of"),
+        (BASIC, 2, r"actions for behavior 'Basic\?team=0': expected actions for 2"),
+    ],
+)
+def test_actions_that_fit_no_agents_are_named(trainer, behavior: str, agents: int, complaint: str) -> None:
+    trainer.handshake().then(trainer.act(behavior, discrete=[[0]]))
+    with pytest.raises(WireError, match=complaint):
+        converse(trainer.exchange, Basic(agents))
 
 
 def test_actions_reach_the_waiting_agents_in_their_order(trainer) -> None:
@@ -227,21 +192,6 @@ def test_agents_without_an_answer_do_nothing(trainer) -> None:
     assert second["B?team=1"].continuous.tolist() == [[0, 0], [0, 0]]
 
 
-def test_terminal_rows_get_no_action(trainer) -> None:
-    trainer.handshake().then(*[trainer.act(BASIC, discrete=[[LEFT]])] * 4)
-    assert converse(trainer.exchange, Basic()) == "the trainer ended the conversation"
-    assert len(trainer.received) == 7
-
-
-def test_parameters_of_the_first_reset_apply_to_it(trainer) -> None:
-    academy = Academy()
-    scene = Sorter(3, academy)
-    trainer.handshake()
-    trainer.script[1].unity_input.rl_input.side_channel = parameters(FloatParameter("num_tiles", 7))
-    converse(trainer.exchange, scene, academy=academy)
-    assert [tiles(info) for info in infos(trainer.received[2], SORTER)] == [7, 7, 7]
-
-
 def test_parameters_apply_to_episodes_that_start_after_them(trainer) -> None:
     academy = Academy()
     scene = Sorter(1, academy)
@@ -254,20 +204,6 @@ def test_parameters_apply_to_episodes_that_start_after_them(trainer) -> None:
     assert tiles(next_one) == 7
 
 
-def test_a_parameter_rides_along_with_a_reset(trainer) -> None:
-    academy = Academy()
-    reset = trainer.command(CommandProto.RESET)
-    reset.unity_input.rl_input.side_channel = parameters(FloatParameter("num_tiles", 9))
-    trainer.handshake().then(trainer.act(SORTER, discrete=[[0], [0]]), reset)
-    converse(trainer.exchange, Sorter(2, academy), academy=academy)
-    before, _, after = [
-        [(info.id, tiles(info), info.done) for info in infos(message, SORTER)]
-        for message in trainer.received[2:]
-    ]
-    assert before == [(0, 4, False), (1, 4, False)]
-    assert after == [(0, 9, False), (1, 9, False)]
-
-
 def test_statistics_leave_with_the_message_of_their_step(trainer) -> None:
     academy = Academy()
     trainer.handshake().then(trainer.act(SORTER, discrete=[[0]]), trainer.act(SORTER, discrete=[[0]]))
@@ -277,16 +213,6 @@ def test_statistics_leave_with_the_message_of_their_step(trainer) -> None:
     assert parse_stat(record.body) == StatMessage("Tiles/Number", 4.0, Aggregation.MOST_RECENT)
     assert payloads[:2] == [b"", b""]
     assert payloads[3:] == [b"", b""]
-
-
-def test_echo_channel_returns_its_messages(trainer) -> None:
-    shout = SideChannelRecord(ECHO, b"\x00hello")
-    noisy = trainer.act(BALL, continuous=[[0, 0]])
-    noisy.unity_input.rl_input.side_channel = pack_records([shout, shout])
-    trainer.handshake().then(noisy, trainer.act(BALL, continuous=[[0, 0]]))
-    converse(trainer.exchange, ThreeDBall(1))
-    received = [message.unity_output.rl_output.side_channel for message in trainer.received[3:]]
-    assert received == [pack_records([shout, shout]), b""]
 
 
 def test_side_channel_bytes_that_are_not_framed_are_named(trainer) -> None:
@@ -339,18 +265,6 @@ def test_a_first_reply_without_an_initialization_is_named(trainer) -> None:
     trainer.then(trainer.command(CommandProto.RESET))
     with pytest.raises(WireError, match="first reply: expected rl_initialization_input, got none"):
         converse(trainer.exchange, Basic())
-
-
-def test_actions_for_a_behavior_that_is_not_there_are_named(trainer) -> None:
-    trainer.handshake().then(trainer.act("Basik?team=0", discrete=[[0]]))
-    with pytest.raises(WireError, match=r"actions for behavior 'Basik\?team=0': expected one of"):
-        converse(trainer.exchange, Basic())
-
-
-def test_too_few_actions_are_named(trainer) -> None:
-    trainer.handshake().then(trainer.act(BASIC, discrete=[[0]]))
-    with pytest.raises(WireError, match=r"actions for behavior 'Basic\?team=0': expected actions for 2"):
-        converse(trainer.exchange, Basic(2))
 
 
 def test_a_reply_that_is_no_message_is_named() -> None:

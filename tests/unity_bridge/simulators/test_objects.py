@@ -20,7 +20,6 @@ from unity_bridge.simulators.command import main
 from unity_bridge.simulators.objects import opener_of
 from unity_bridge.simulators.scene import Scene, SceneError, vector_sensor
 from unity_bridge.specs import ActionSpec, BehaviorSpec
-from unity_bridge.steps import ActionBatch
 
 CELL = run_cell()
 Walk, Pair = CELL["Walk"], CELL["Pair"]
@@ -91,21 +90,6 @@ class OwnScene:
     def reset(self, seed: int | None = None) -> Any: ...
 
     def step(self, actions: Any) -> Any: ...
-
-
-def test_a_behavior_is_called_like_the_id() -> None:
-    assert list(opened(gymnasium.make("CartPole-v1")).behaviors) == ["CartPole-v1?team=0"]
-    assert program_environment(gymnasium.make("CartPole-v1")).env == "python:CartPole-v1"
-
-
-def test_agents_of_pettingzoo_are_a_group_in_each_copy() -> None:
-    scene = opened(Pair(), options={"copies": 2})
-    batch = scene.reset(1)["pair_v0?team=0"]
-    assert batch.group_ids.tolist() == [1, 1, 2, 2]
-    steps = scene.step(
-        {"pair_v0?team=0": ActionBatch(np.zeros((4, 0), np.float32), np.zeros((4, 1), np.int32))}
-    )
-    assert len(steps["pair_v0?team=0"]) == 4
 
 
 @pytest.fixture

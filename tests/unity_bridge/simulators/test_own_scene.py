@@ -11,7 +11,7 @@ import pytest
 
 from unity_bridge.codec.step_decoder import StepDecoder
 from unity_bridge.codec.step_encoder import encode_steps
-from unity_bridge.simulators.own_scene import is_scene, own_scene
+from unity_bridge.simulators.own_scene import own_scene
 from unity_bridge.simulators.registry import open_scene
 from unity_bridge.simulators.scene import SceneError, concatenate, step_batch, vector_sensor
 from unity_bridge.simulators.third_party import ForeignCode
@@ -86,12 +86,6 @@ def decoded_rows(rows: StepBatch) -> list[bytes]:
 
     message = UnityRLOutputProto.ListAgentInfoProto.FromString(encode_steps(rows, SPEC))
     return [each.SerializeToString() for each in message.value]
-
-
-def test_masks_of_waiting_agents_join_rows_without_any() -> None:
-    masks = np.array([[1, 0, 1, 1, 1], [1, 1, 1, 0, 1]], np.bool_)
-    joined = concatenate(ends(0), batch(allowed_actions=masks))
-    np.testing.assert_array_equal(joined.allowed_actions, [[True] * 5, *masks])
 
 
 def again(scene: Any) -> None:
@@ -176,13 +170,6 @@ def test_an_agent_that_ended_cannot_end_again() -> None:
     scene.step(ACTIONS)
 
 
-def test_an_agent_may_begin_again_in_the_message_of_its_end() -> None:
-    scene = checked(Walkers(then={"Walker": concatenate(ends(1), batch())}))
-    scene.reset()
-    for _ in range(3):
-        assert scene.step(ACTIONS)["Walker"].num_terminal == 1
-
-
 def test_what_a_scene_lacks_is_named_when_it_is_opened() -> None:
     class Lame:
         behaviors = {"Walker": SPEC}  # noqa: RUF012
@@ -197,27 +184,6 @@ def test_what_a_scene_lacks_is_named_when_it_is_opened() -> None:
         scene.behaviors = wrong
         with pytest.raises(SceneError, match="behaviors: expected a"):
             checked(scene)
-
-
-def test_what_a_scene_raises_names_the_method() -> None:
-    class Broken(Walkers):
-        def step(self, actions: Mapping[str, ActionBatch]) -> Any:
-            return {"Walker": batch(rewards=np.zeros(3, np.float32))}
-
-    with pytest.raises(
-        SceneError, match=r"step\(\) raised ValueError: rewards has 3 rows for 2 agents"
-    ) as error:
-        again(Broken())
-    assert isinstance(error.value.__cause__, ValueError)
-
-
-def test_only_an_object_with_behaviors_and_without_spaces_is_a_scene() -> None:
-    class Environment(Walkers):
-        observation_space = None
-
-    assert is_scene(Walkers())
-    assert not is_scene(Environment())
-    assert not is_scene(object())
 
 
 FILE = """

@@ -32,24 +32,6 @@ def test_scenes_have_their_own_default_number_of_agents(name: str) -> None:
     assert waiting(open_scene(f"sim:{name}", agents=5)) == 5
 
 
-@pytest.mark.parametrize("name", SCENES)
-def test_a_scene_describes_what_its_rows_hold(name: str) -> None:
-    scene = open_scene(f"sim:{name}")
-    steps = scene.reset(0)
-    assert set(steps) == set(scene.behaviors)
-    for behavior, spec in scene.behaviors.items():
-        sensors = spec.observation_specs
-        assert [seen.shape[1:] for seen in steps[behavior].observations] == [each.shape for each in sensors]
-        assert sorted(sensors, key=lambda sensor: sensor.name) == list(sensors)
-        assert steps[behavior].allowed_actions.shape[1] == spec.action_spec.mask_size
-        assert behavior.endswith("?team=0")
-
-
-def test_gym_environments_get_their_arguments() -> None:
-    scene = open_scene("gym:CartPole-v1", agents=2, env_kwargs={"sutton_barto_reward": True})
-    assert len(scene.reset(0)["CartPole-v1?team=0"]) == 2
-
-
 @pytest.mark.parametrize(
     ("env", "complaint"),
     [
@@ -81,13 +63,6 @@ def test_a_scene_takes_the_flag_of_its_copies(name: str) -> None:
     flag, _ = copies_of(f"sim:{name}")
     arguments = command.parse([f"sim:{name}", flag, "2"])
     command.open_for(arguments, Academy()).close()
-
-
-def test_env_kwargs_for_a_bundled_scene_are_refused() -> None:
-    with pytest.raises(
-        SceneError, match="--env-kwargs is for gym:, gymma: and pettingzoo: environments only"
-    ):
-        open_scene("sim:basic", env_kwargs={"cells": 30})
 
 
 def test_missing_gymnasium_is_reported_with_its_install_command(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,6 @@ from typing import Any
 import grpc
 import pytest
 
-from unity_bridge.errors import BridgeError
 from unity_bridge.transport import limits
 from unity_bridge.transport.endpoint import Call, Endpoint, HangUp, is_loopback
 from unity_bridge.transport.inbox import Inbox, can_serve_directly
@@ -204,44 +203,12 @@ def test_the_spinner_is_told_how_long_each_client_thought(
     assert sum(thought > 0.05 for thought in told) >= 2
 
 
-def test_clients_of_one_machine_are_told_apart(endpoint: Endpoint, inbox: Inbox, connect: Any) -> None:
-    sent = [connect(endpoint.port).raw_call(b"") for _ in range(2)]
-    first, second = parked(inbox), parked(inbox)
-    assert first.peer != second.peer
-    for call in (first, second):
-        call.answer(call.peer.encode())
-    assert {each.result(PATIENCE_S).decode() for each in sent} == {first.peer, second.peer}
-
-
-def test_an_ipv6_address_is_written_with_brackets(inbox: Inbox) -> None:
-    try:
-        endpoint = Endpoint("::1", 0, inbox, capacity=1)
-    except BridgeError as error:
-        pytest.skip(f"no IPv6 here: {error}")
-    assert endpoint.address == f"[::1]:{endpoint.port}"
-    endpoint.stop()
-
-
 def test_other_methods_are_unimplemented(endpoint: Endpoint, inbox: Inbox) -> None:
     with grpc.insecure_channel(endpoint.address) as channel:
         other = channel.unary_unary("/communicator_objects.UnityToExternalProto/Initialize")
         sent = other.future(b"", timeout=PATIENCE_S)
         serve_until(inbox, sent.done)
         assert sent.code() is grpc.StatusCode.UNIMPLEMENTED
-
-
-def test_a_client_may_connect_and_call_long_before_anybody_reads(endpoint: Endpoint, inbox: Inbox) -> None:
-    with grpc.insecure_channel(endpoint.address) as channel:
-        grpc.channel_ready_future(channel).result(PATIENCE_S)  # nobody has read the inbox yet
-        exchange = channel.unary_unary("/communicator_objects.UnityToExternalProto/Exchange")
-        sent = exchange.future(b"hello", timeout=PATIENCE_S)
-        parked(inbox).answer(b"there you are")
-        assert sent.result(PATIENCE_S) == b"there you are"
-
-
-def test_an_address_of_another_machine_cannot_be_bound(inbox: Inbox) -> None:
-    with pytest.raises(BridgeError, match="cannot listen"):
-        Endpoint("192.0.2.1", 0, inbox, capacity=1)
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.8.9.1", "::1", "localhost"])

@@ -6,11 +6,7 @@ from queue import Empty
 
 import pytest
 
-from unity_bridge.transport import limits
-from unity_bridge.transport.direct_server import DirectServer, _Rpc
 from unity_bridge.transport.inbox import LONGEST_GAP_S, Inbox, ReadingClock, can_serve_directly
-from unity_bridge.transport.limits import SILENT_CALL_S
-from unity_bridge.transport.threaded_server import _SilentCalls
 
 
 class Hand:
@@ -53,48 +49,6 @@ def test_work_between_messages_counts(hand: Hand) -> None:
         hand.at += LONGEST_GAP_S
         clock.read()
     assert clock.now() == began + 100 * LONGEST_GAP_S
-
-
-def test_a_call_of_a_thread_ends_after_its_time_of_reading(hand: Hand) -> None:
-    inbox = Inbox(direct=False, clock=hand)
-    ended: list[object] = []
-
-    class Context:
-        def cancel(self) -> None:
-            ended.append(self)
-
-    silent = _SilentCalls(inbox.clock)
-    inbox.watch(silent.end_old)
-    context = Context()
-    silent.enter(context)  # type: ignore[arg-type]
-    hand.at += 2 * SILENT_CALL_S
-    read_for(inbox, hand, SILENT_CALL_S - 2.0)
-    assert ended == []
-    read_for(inbox, hand, 4.0)
-    assert ended == [context]
-
-
-@pytest.mark.skipif(not can_serve_directly(), reason="the installed grpcio has another core interface")
-def test_a_call_of_the_core_ends_after_its_time_of_reading(
-    hand: Hand, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    inbox = Inbox(direct=True, clock=hand)
-    server = object.__new__(DirectServer)
-    server._inbox, server._silent = inbox, {}
-    ended: list[str] = []
-    monkeypatch.setattr(_Rpc, "expire", lambda call, why: (ended.append(why), server._silent.clear()))
-
-    class Core:
-        def peer(self) -> str:
-            return "ipv4:127.0.0.1:9"
-
-    server._silent[_Rpc(server, Core())] = None
-    inbox.watch(server._end_silent_calls)
-    hand.at += 2 * SILENT_CALL_S
-    read_for(inbox, hand, SILENT_CALL_S - 2.0)
-    assert ended == []
-    read_for(inbox, hand, 4.0)
-    assert ended == [f"it brought no message within {limits.SILENT_CALL_S:g} s"]
 
 
 @pytest.mark.parametrize("direct", [True, False])

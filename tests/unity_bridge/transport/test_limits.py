@@ -22,7 +22,7 @@ def test_a_message_is_inflated_up_to_its_limit(compress: Callable[..., bytes], l
 
 @pytest.mark.parametrize("compress", [gzip.compress, zlib.compress], ids=["gzip", "deflate"])
 def test_a_bomb_is_not_unpacked(compress: Callable[..., bytes]) -> None:
-    bomb = compress(bytes(128 * MIB))
+    bomb = compress(bytes(32 * MIB))
     tracemalloc.start()
     assert inflated(bomb, 4 * MIB) is None
     _, most = tracemalloc.get_traced_memory()
@@ -56,13 +56,3 @@ def test_shared_places_are_shared_by_all_connections() -> None:
     assert [places.enter(peer) for peer in ("a", "b", "a", "b")] == [True, True, True, False]
     places.leave("a")
     assert places.enter("b")
-
-
-def test_nothing_is_kept_of_connections_that_are_gone() -> None:
-    places = WaitingCalls(shared=8)
-    for number in range(100):
-        places.enter(f"{number}")
-        places.enter(f"{number}")
-        places.leave(f"{number}")
-        places.leave(f"{number}")
-    assert not places._by_peer

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Callable, Iterator
 from queue import Empty
 from typing import Any
@@ -12,7 +11,6 @@ from http2 import ACK, SETTINGS, Line, frame, headers, message, reset
 
 from unity_bridge.transport import direct_server, limits, threaded_server
 from unity_bridge.transport import inbox as inboxes
-from unity_bridge.transport.direct_server import _Rpc
 from unity_bridge.transport.endpoint import Call, Endpoint, HangUp
 from unity_bridge.transport.inbox import Inbox, can_serve_directly
 
@@ -123,24 +121,6 @@ def test_one_message_of_a_connection_is_read_at_a_time(connect: Any, attack: Any
     assert call.data == b"behind it"
     call.answer(b"")
     endpoint.stop()
-
-
-@needs_core
-def test_nothing_keeps_calls_that_are_over(connect: Any) -> None:
-    inbox = Inbox(direct=True)
-    endpoint = Endpoint("127.0.0.1", 0, inbox, capacity=2)
-    client = connect(endpoint.port)
-    gc.collect()
-    gc.disable()
-    try:
-        for _ in range(3 * limits.CALLS_PER_CONNECTION):  # more than the connection may have open
-            assert exchange(client, inbox) == b"an answer"
-        calls = [each for each in gc.get_objects() if type(each) is _Rpc]
-        alive = [call for call in calls if call._server is endpoint._server and call._rpc is not None]
-        assert len(alive) <= 1
-    finally:
-        gc.enable()
-        endpoint.stop()
 
 
 def test_a_flood_does_not_keep_the_reader(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
-
 import pytest
 
 from unity_bridge.fast_paths import SLOW
@@ -52,10 +49,6 @@ def spin_for(made: Spinner, seconds: float, clock: Clock) -> None:
         assert made.spin(clock.look, 0.1) == ("event" if clock.comes else None)
 
 
-def test_it_begins_with_sleeping(clock: Clock) -> None:
-    assert Spinner(2).span() == 0.0
-
-
 def test_it_spins_twice_the_time_that_simulators_think(clock: Clock) -> None:
     made = quick()
     assert made.span() == pytest.approx(1e-3, rel=1e-3)
@@ -70,27 +63,12 @@ def test_it_spins_no_longer_than_it_may_wait(clock: Clock) -> None:
     assert clock.now - began == pytest.approx(2e-4, abs=2e-5)
 
 
-def test_it_ends_with_what_was_found(clock: Clock) -> None:
-    looked: list[str] = []
-
-    def look() -> str | None:
-        looked.append("")
-        return "event" if len(looked) == 3 else None
-
-    assert quick().spin(look, 0.1) == "event"
-    assert len(looked) == 3
-
-
 @pytest.mark.parametrize(("think", "spins"), [(1.4e-3, True), (1.6e-3, False), (5e-3, False), (30.0, False)])
 def test_simulators_that_think_long_are_slept_for(clock: Clock, think: float, spins: bool) -> None:
     made = quick()
     for _ in range(300):
         made.thought(think)
     assert (made.span() > 0.0) is spins
-
-
-def test_one_core_is_left_to_the_simulator(clock: Clock) -> None:
-    assert quick(cores=1).span() == 0.0
 
 
 def test_the_slow_way_has_none(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -118,19 +96,3 @@ def test_where_others_want_the_core_it_pauses_ever_longer_and_tries_again(
     spin_for(made, 1.0, clock)
     clock.now += 1.0
     assert made.span() > 0.0, "once there was room the first pause is a short one again"
-
-
-def test_a_core_of_its_own_is_never_given_up(clock: Clock) -> None:
-    made = quick()
-    clock.share, clock.comes = 0.9, True
-    spin_for(made, 5.0, clock)
-    assert made.span() > 0.0
-
-
-def test_with_real_clocks_it_finds_what_comes_while_it_looks() -> None:
-    made = quick(cores=4)
-    comes = time.perf_counter() + 3e-4
-    look: Callable[[], float | None] = lambda: time.perf_counter() if time.perf_counter() > comes else None  # noqa: E731
-    found = made.spin(look, 1.0)
-    assert found is None or found > comes
-    assert time.perf_counter() > comes

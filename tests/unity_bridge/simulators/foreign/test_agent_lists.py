@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import random
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -44,34 +43,6 @@ def numbers(batch: StepBatch, what: str) -> Any:
     return getattr(batch, what).tolist()
 
 
-def env_of(scene: Scene, copy: int = 0) -> Any:
-    """The environment itself, to look at what it got."""
-    return scene._copies._envs[copy]._bare
-
-
-def test_rewards_are_the_agents_own_and_each_copy_is_a_group() -> None:
-    scene = foragers(2)
-    steps = scene.reset(5)
-    assert steps[ALL].observations[0].tolist() == [
-        [0, 0, 5], [0, 1, 5], [0, 2, 5], [0, 0, 1005], [0, 1, 1005], [0, 2, 1005],
-    ]  # fmt: skip
-    steps = act(scene, steps, 2, 0, 1, 0)
-    assert numbers(steps[ALL], "agent_ids") == [0, 1, 2, 3, 4, 5]
-    assert numbers(steps[ALL], "group_ids") == [1, 1, 1, 2, 2, 2]
-    assert numbers(steps[ALL], "rewards") == [2, 1, 3, 0, 1, 2]
-    assert not steps[ALL].group_rewards.any()
-    assert env_of(scene).received == [[2, 0, 1]]
-
-
-def test_an_end_for_all_is_told_to_each_beside_the_next_beginning() -> None:
-    scene = foragers(limit=1)
-    [batch] = act(scene, scene.reset(), 1).values()
-    assert numbers(batch, "agent_ids") == [0, 1, 2, 0, 1, 2]
-    assert numbers(batch, "terminated") == [True] * 3 + [False] * 3
-    assert numbers(batch, "rewards") == [1, 2, 3, 0, 0, 0]
-    assert batch.observations[0][:, 0].tolist() == [1, 1, 1, 0, 0, 0]
-
-
 def test_who_is_done_early_leaves_and_its_group_goes_on() -> None:
     scene = foragers(ends="each", limit=4)
     steps = act(scene, scene.reset(), 1)
@@ -82,7 +53,6 @@ def test_who_is_done_early_leaves_and_its_group_goes_on() -> None:
     )
     steps = act(scene, steps, 2)
     assert (numbers(steps[ALL], "agent_ids"), numbers(steps[ALL], "rewards")) == ([0, 1], [2, 3])
-    assert env_of(scene).received[-1] == [2, 2, 0], "what is done is given its first choice"
     steps = act(scene, steps, 1)
     assert numbers(steps[ALL], "agent_ids") == [0, 1, 0, 1, 2]
 
@@ -105,26 +75,6 @@ def test_a_common_reward_pays_the_group_for_all_its_agents(common: str, paid: li
     assert numbers(steps[ALL], "group_rewards") == paid
 
 
-@pytest.mark.parametrize("masks", ["action_mask", "avail_actions", "each", "method"])
-def test_masks_are_found_wherever_they_are_offered(masks: str) -> None:
-    scene = foragers(masks=masks)
-    steps = scene.reset()
-    assert numbers(steps[ALL], "allowed_actions") == [[True, False, False]] * 3
-    assert numbers(act(scene, steps, 0)[ALL], "allowed_actions") == [[True, False, True]] * 3
-
-
-def test_unlike_agents_have_behaviors_of_their_own_and_see_the_state() -> None:
-    scene = foragers(scout=True, masks="action_mask")
-    steps = scene.reset(3)
-    assert {name: spec.action_spec.discrete_branches for name, spec in scene.behaviors.items()} == {
-        "Foragers-v0_agent_0?team=0": (3,),
-        "Foragers-v0_agent_2?team=0": (2,),
-    }
-    scout = steps["Foragers-v0_agent_2?team=0"]
-    assert [seen.tolist() for seen in scout.observations] == [[[0, 2, 3, 9]], [[0, 3]]]
-    assert numbers(scout, "allowed_actions") == [[True, False]], "a mask for the longest is cut"
-
-
 def test_state_is_the_environments_own_or_all_observations() -> None:
     scene = foragers(with_state=True)
     steps = scene.reset(3)
@@ -134,15 +84,6 @@ def test_state_is_the_environments_own_or_all_observations() -> None:
     assert steps[OLD].observations[1].tolist() == [[0, 0, 3, 0, 1, 3, 0, 2, 3]] * 3
     steps = act(scene, act(scene, steps, 0), 0)
     assert steps[OLD].observations[1].tolist() == [[0, 0, 0, 2, 1, 3, 2, 2, 3]] * 2, "the first is gone"
-
-
-def test_behaviors_can_be_named_by_agent() -> None:
-    scene = foragers(behaviors=(("agent_0", "Side?team=0"), ("*", "Side?team=1")))
-    steps = scene.reset()
-    assert {name: batch.agent_ids.tolist() for name, batch in steps.items()} == {
-        "Side?team=0": [0],
-        "Side?team=1": [1, 2],
-    }
 
 
 def test_the_older_interface_has_lists_of_dones_and_a_seed_of_its_own() -> None:
@@ -157,14 +98,6 @@ def test_the_older_interface_has_lists_of_dones_and_a_seed_of_its_own() -> None:
     assert numbers(steps[OLD], "agent_ids") == [1, 2, 4, 5, 0, 1, 2, 3, 4, 5]
 
 
-def test_the_older_interface_draws_the_same_with_the_same_seed_wherever_it_draws_from() -> None:
-    scene, drawn = foragers(name="OldForagers"), []
-    for _ in range(2):
-        scene.reset(7)
-        drawn.append((random.random(), np.random.random()))
-    assert drawn[0] == drawn[1]
-
-
 def test_rows_of_one_array_are_agents_and_a_clock_that_says_so_truncates() -> None:
     scene = foragers(name="Stacked", limit=1)
     steps = scene.reset(7)
@@ -172,16 +105,6 @@ def test_rows_of_one_array_are_agents_and_a_clock_that_says_so_truncates() -> No
     assert numbers(batch, "rewards") == [0.5, 2.5, 4.5, 0, 0, 0]
     assert numbers(batch, "truncated") == [True] * 3 + [False] * 3
     assert not batch.terminated.any()
-
-
-@pytest.mark.parametrize("name", ["Foragers-v0", "OldForagers"])
-def test_steps_cut_episodes_off(name: str) -> None:
-    scene = foragers(name=name, steps=2, limit=9)
-    steps = act(scene, act(scene, scene.reset(), 0), 0)
-    [batch] = steps.values()
-    assert numbers(batch, "truncated")[: batch.num_terminal] == [True] * batch.num_terminal
-    assert not batch.terminated.any()
-    assert batch.observations[0][:, 0].tolist()[-3:] == [0, 0, 0], "it began anew"
 
 
 def test_an_end_of_all_at_the_clock_is_the_clocks_and_an_earlier_one_is_not() -> None:
@@ -200,8 +123,6 @@ def test_pictures_are_asked_for_in_either_way(name: str) -> None:
     scene = foragers(2, name=name, rendered=True)
     act(scene, scene.reset(), 0)
     assert scene.render().tolist() == np.full((4, 6, 3), 1).tolist()
-    if name == "Foragers-v0":
-        assert (env_of(scene).render_mode, env_of(scene, 1).render_mode) == ("rgb_array", None)
     scene.close()
 
 
@@ -257,19 +178,6 @@ def test_what_is_no_environment_of_several_agents_is_refused(name: str, complain
 def test_options_that_mean_nothing_are_refused(arguments: Any, complaint: str) -> None:
     with pytest.raises(SceneError, match=f"gymma:foragers:Foragers-v0: {complaint}"):
         open_scene("gymma:foragers:Foragers-v0", **arguments)
-
-
-@pytest.mark.parametrize(
-    ("env", "complaint"),
-    [
-        ("sim:basic", "--common-reward is for gymma: environments only"),
-        ("sim:spread", "--common-reward is for gymma: environments only"),
-        ("gym:CartPole-v1", "it has no --common-reward; expected --wrap, --vector"),
-    ],
-)
-def test_its_options_mean_nothing_to_others(env: str, complaint: str) -> None:
-    with pytest.raises(SceneError, match=f"{env}: {complaint}"):
-        open_scene(env, options={"common_reward": "sum"})
 
 
 def played(env: Any, seed: int, episodes: int, choose: Any) -> list[Sequence[float]]:

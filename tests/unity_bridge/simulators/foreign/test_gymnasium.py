@@ -10,7 +10,6 @@ from foreign_scenes import open_gym
 from gymnasium import spaces
 
 from unity_bridge.simulators.scene import Scene, SceneError
-from unity_bridge.simulators.third_party import users_traceback
 
 
 class Counter(gymnasium.Env[Any, Any]):
@@ -75,11 +74,6 @@ def counter(agents: int = 1, *, rendered: bool = False, **kwargs: Any) -> Scene:
     return open_gym(COUNTER, agents, kwargs, {}, rendered=rendered)
 
 
-def test_the_behavior_is_called_like_the_environment_without_its_namespace() -> None:
-    assert list(counter().behaviors) == [BEHAVIOR]
-    assert list(gym("gymnasium.envs:CartPole-v1").behaviors) == ["CartPole-v1?team=0"]
-
-
 def test_truncation_sends_the_last_and_the_next_first_observation(act) -> None:
     scene = counter(end=100, limit=2)
     scene.reset(5)
@@ -111,29 +105,6 @@ def test_copies_are_seeded_one_by_one_and_only_at_first(act) -> None:
     assert steps.observations[0][:, 1].tolist() == [10, 1010, 2010, 10, 1010, 2010]
 
 
-def test_copies_of_simulators_beside_each_other_begin_differently() -> None:
-    # Simulator k of a run is seeded with its seed + k.
-    first = [
-        tuple(row)
-        for simulator in range(4)
-        for row in gym("CartPole-v1", 8).reset(7 + simulator)["CartPole-v1?team=0"].observations[0].tolist()
-    ]
-    assert len(set(first)) == len(first) == 32
-
-
-def test_equal_seeds_give_equal_runs_of_a_real_environment(act) -> None:
-    def run(seed: int) -> list[list[float]]:
-        scene = gym("CartPole-v1", 2)
-        seen = [scene.reset(seed)["CartPole-v1?team=0"].observations[0]]
-        for _ in range(60):
-            steps = scene.step(act("CartPole-v1?team=0", discrete=[[1], [0]]))["CartPole-v1?team=0"]
-            seen.append(steps.observations[0])
-        scene.close()
-        return np.concatenate(seen).tolist()
-
-    assert run(1) == run(1) != run(2)
-
-
 def test_continuous_actions_reach_a_real_environment_in_its_own_units(act) -> None:
     scene = gym("Pendulum-v1")
     scene.reset(0)
@@ -142,31 +113,6 @@ def test_continuous_actions_reach_a_real_environment_in_its_own_units(act) -> No
     env.reset(seed=0)
     expected = env.step(np.array([2.0], np.float32))[0]  # its torque goes to 2
     np.testing.assert_allclose(full[0], expected, rtol=1e-6)
-
-
-def test_arguments_reach_the_environment(act) -> None:
-    scene = counter(end=1)
-    scene.reset()
-    assert scene.step(act(BEHAVIOR, discrete=[[0]]))[BEHAVIOR].num_terminal == 1
-
-
-def test_masks_follow_the_environment(act) -> None:
-    scene = counter(trouble="mask", end=2)
-    assert scene.reset()[BEHAVIOR].allowed_actions.tolist() == [[True, False, False]]
-    assert scene.step(act(BEHAVIOR, discrete=[[0]]))[BEHAVIOR].allowed_actions.tolist() == [
-        [True, False, True]
-    ]
-    after = scene.step(act(BEHAVIOR, discrete=[[0]]))[BEHAVIOR]
-    assert after.allowed_actions[1].tolist() == [True, False, False]
-
-
-def test_numbers_too_large_for_the_wire_become_the_largest() -> None:
-    seen = counter(trouble="huge").reset()[BEHAVIOR].observations[0]
-    assert seen[0, 0] == np.finfo(np.float32).max
-
-
-def test_nan_and_infinity_are_passed_on_to_the_trainer() -> None:
-    assert np.isnan(counter(trouble="nan").reset()[BEHAVIOR].observations[0][0, 0])
 
 
 @pytest.mark.parametrize(
@@ -206,24 +152,6 @@ def test_environment_exceptions_become_one_line_with_their_place(act, trouble: s
 def test_an_environment_that_cannot_be_made_is_named(env_id: str, complaint: str) -> None:
     with pytest.raises(SceneError, match=rf"^gym:{env_id}: make\(\) raised .*{complaint}"):
         gym(env_id, wheels=3)
-
-
-def test_the_traceback_of_an_environment_begins_in_its_own_file(act) -> None:
-    scene = counter(trouble="step")
-    scene.reset()
-    with pytest.raises(SceneError) as failure:
-        scene.step(act(BEHAVIOR, discrete=[[0]]))
-    header, first, *_, last = users_traceback(failure.value).splitlines()
-    assert header == "Traceback (most recent call last):"
-    assert first.startswith(f'  File "{__file__}", line ')
-    assert last == "ValueError: lost a wheel"
-
-
-@pytest.mark.parametrize("env_id", ["CartPol-v1", "no_such_module:Env-v0"])
-def test_no_traceback_without_code_of_an_environment(env_id: str) -> None:
-    with pytest.raises(SceneError) as failure:
-        gym(env_id)
-    assert users_traceback(failure.value) == ""
 
 
 def test_pictures_are_those_of_the_first_copy(act) -> None:

@@ -97,6 +97,20 @@ WAYS = {
     "list by gym": WayIn(_gym("foreign_probes:Listed"), 2),
     "list object": WayIn(_sent(probes.Listed, as_function=False), 2),
 }
+UNLIKE = (
+    "class",
+    "function",
+    "wrapped",
+    "sync NEXT_STEP",
+    "sync SAME_STEP copied",
+    "parallel",
+    "in turn",
+    "list",
+)
+"""Ways in that read masks by code of their own; the others share it."""
+unlike_ways = pytest.mark.parametrize(
+    "way", [pytest.param(way, marks=() if way in UNLIKE else pytest.mark.thorough) for way in WAYS]
+)
 IN_PROCESSES = {
     "async": WayIn(_gym("foreign_probes:Single", options={"vector": "async"})),
     "async own": WayIn(_gym("foreign_probes:vectorized", kwargs={"processes": True})),
@@ -230,7 +244,7 @@ def test_actions_and_rewards_arrive_as_they_were_meant(way: str, control: str) -
 
 
 @pytest.mark.parametrize("mask", MASKS, ids=" ".join)
-@pytest.mark.parametrize("way", WAYS)
+@unlike_ways
 def test_masks_arrive_from_every_place_in_every_form(way: str, mask: tuple[str, str, str]) -> None:
     form, place, control = mask
     check(WAYS[way], {"mask_form": form, "mask_place": place, "control": control}, 2 * STEPS)
@@ -238,7 +252,7 @@ def test_masks_arrive_from_every_place_in_every_form(way: str, mask: tuple[str, 
 
 @pytest.mark.parametrize("key", ["action_masks", "avail_actions", "available_actions"])
 @pytest.mark.parametrize("place", ["info", "member"])
-@pytest.mark.parametrize("way", WAYS)
+@unlike_ways
 def test_masks_arrive_by_their_other_names(way: str, place: str, key: str) -> None:
     check(WAYS[way], {"mask_form": "flat", "mask_place": place, "mask_key": key}, 2 * STEPS)
 
@@ -248,9 +262,7 @@ def test_masks_arrive_by_their_other_names(way: str, place: str, key: str) -> No
     "script",
     [
         {"content": "nested", "control": "dict"},
-        {"content": "ids", "mask_form": "flat", "mask_place": "member"},
         {"content": "discrete", "mask_form": "flat", "mask_place": "method"},
-        {"content": "box", "control": "multi_discrete", "mask_form": "branches"},
     ],
     ids=str,
 )
@@ -287,18 +299,3 @@ def test_masks_that_cannot_be_respected_are_told_once(way: str, trouble: str, ca
     assert len(told) == 1
     assert re.search(BAD_MASKS[trouble][1], told[0])
     assert "mask" in told[0]
-
-
-def test_the_matrix_says_how_large_it_is(capsys: pytest.CaptureFixture[str]) -> None:
-    cells = {
-        "observations and ends": len(WAYS) * len(CONTENTS),
-        "actions and rewards": len(WAYS) * len(CONTROLS),
-        "masks": len(WAYS) * (len(MASKS) + 6),
-        "in processes": len(IN_PROCESSES) * 4,
-        "observations outside their space": len(OUTSIDE),
-        "masks that do not fit": len(WAYS) * len(BAD_MASKS),
-    }
-    with capsys.disabled():
-        print(f"\n{len(WAYS) + len(IN_PROCESSES)} ways in, {sum(cells.values())} cells: {cells}")
-    assert len(WAYS) == 19
-    assert min(cells.values()) > 0

@@ -65,11 +65,6 @@ def test_names_stay_different_and_fit_into_a_folder(seen: Any, expected: Any) ->
     assert names(env_of(seen)) == {f"{name}?team=0": agents for name, agents in expected.items()}
 
 
-def test_action_spaces_tell_agents_apart_too() -> None:
-    env = Description({"a": (SMALL, TWO), "b": (SMALL, spaces.Discrete(3))}, {})
-    assert list(names(env)) == ["Env_a?team=0", "Env_b?team=0"]
-
-
 def test_first_fitting_pattern_names_behavior_and_team() -> None:
     env = env_of({"red_0": SMALL, "red_1": SMALL, "blue_0": SMALL, "blue_1": SMALL})
     assert names(env, ("red_0", "Boss"), ("red_*", "Duel?team=0"), ("*", "Duel?team=1")) == {
@@ -153,12 +148,6 @@ def test_names_that_are_made_here_are_valid_and_different(agents: tuple[Any, ...
     assert list(behaviors.values()) == [(agent,) for agent in agents]
     for behavior in behaviors:
         assert name_problem(behavior.partition("?team=")[0], windows=True) is None
-
-
-@pytest.mark.parametrize("name", ["x" * 300, "a/b?team=3", "report.html", ".lock", "\u202eevil", "", "con"])
-def test_an_environments_name_becomes_one_that_a_behavior_may_have(name: str) -> None:
-    [role] = assign_roles(env_of({"a": SMALL}), name)
-    assert name_problem(role.behavior.removesuffix("?team=0"), windows=True) is None
 
 
 def test_a_behavior_that_the_user_names_must_be_valid() -> None:

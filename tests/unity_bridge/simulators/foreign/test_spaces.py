@@ -196,21 +196,6 @@ def test_choices_are_branches(
     assert np.asarray(build(space, choices=choices)).tolist() == action
 
 
-def test_nested_actions_lie_side_by_side() -> None:
-    space = spaces.Dict(
-        {
-            "gear": spaces.Discrete(4),
-            "arms": spaces.Tuple([spaces.Box(-1, 1, (2,)), spaces.MultiBinary(1)]),
-            "wheel": spaces.Box(-1, 1, (1,)),
-        }
-    )
-    assert actuator(space).spec == ActionSpec(3, (2, 4))
-    action = build(space, [0.25, 0.5, 0.75], [1, 3])
-    assert action["arms"][0].tolist() == [0.25, 0.5]
-    assert action["arms"][1].tolist() == [1]
-    assert (action["gear"], action["wheel"].tolist()) == (3, [0.75])
-
-
 def test_an_action_that_cannot_be_filled_is_refused_by_name() -> None:
     with pytest.raises(SceneError, match=r"action\.say is a Text space"):
         actuator(spaces.Dict({"say": spaces.Text(5)}))
@@ -266,27 +251,6 @@ def test_values_that_change_or_break_their_bounds_are_told_once(
     assert np.isfinite(seen).all()
     [record] = caplog.records
     assert re.search(f"gym:Env: sensor 'observation': .*{told}", record.getMessage())
-
-
-@pytest.mark.parametrize(
-    ("space", "observation"),
-    [
-        (spaces.Box(-1, 1, (1,), np.float32), np.array([1 + 1e-6])),  # rounded from float64
-        (spaces.Box(-1, 1, (1,), np.float32), np.array([np.nan])),  # the trainer's to count
-        (spaces.Box(0, 2**40, (1,), np.int64), np.array([2**30])),  # exact as float32
-        (spaces.Discrete(2), True),
-        (spaces.Discrete(5), np.array([3])),
-        (spaces.Box(0, 255, (20, 20, 3), np.uint8), np.full((20, 20, 3), 7.0)),
-        (spaces.Box(-1, 1, ()), np.array([0.5])),
-    ],
-    ids=str,
-)
-def test_faithful_values_of_another_type_pass_in_silence(
-    space: Space, observation: Any, caplog: pytest.LogCaptureFixture
-) -> None:
-    [sensor] = sensors(space)
-    sensor.read_all([observation])
-    assert not caplog.records
 
 
 @pytest.mark.parametrize("dtype", [np.int64, np.uint64, np.int32, np.uint8])

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 from foreign_scenes import pettingzoo_scene
-from mpe2 import simple_tag_v3
 
 from unity_bridge.simulators.registry import open_scene
 from unity_bridge.simulators.scene import Scene, SceneError, Steps
@@ -78,16 +77,6 @@ def test_masks_observations_groups_and_states_are_those_of_the_moment() -> None:
     assert batch.observations[1].tolist()[0] == [1, 0, 5, 1, 1, 5, 1, 2, 5], "everybody sees the present"
 
 
-def test_who_left_is_in_the_state_once_more() -> None:
-    scene = pettingzoo_scene("whist_v1", with_state=True)
-    steps, words = scene.reset(5), iter([1, 2, 0, 2, 1])
-    for _ in range(5):
-        steps = act(scene, steps, lambda agent, allowed: next(words))
-    [batch] = steps.values()
-    assert batch.agent_ids.tolist() == [1, 2]
-    assert batch.observations[1].tolist() == [[5, 0, 5, 5, 1, 5, 5, 2, 5]] * 2
-
-
 class Player:
     """Allowed choices, drawn; the same whenever it is asked the same question."""
 
@@ -120,40 +109,6 @@ def test_games_are_played_as_they_are(game: str) -> None:
     ends = [reward for _, reward, end in told if end]
     assert len(ends) >= 4
     assert all(abs(mine) <= 1 and mine == -other for mine, other in zip(ends[::2], ends[1::2], strict=True))
-
-
-def test_what_could_act_at_once_may_act_in_turn() -> None:
-    scene = pettingzoo_scene("mpe2.simple_tag_v3", kwargs={"max_cycles": 3}, aec=True, with_state=False)
-    steps, told = scene.reset(4), []
-    for _ in range(24):
-        told.append([(behavior, batch.agent_ids.tolist()) for behavior, batch in steps.items()])
-        steps = act(scene, steps, lambda agent, allowed: (agent + 1) % 5)
-    asked = [batch[-1] for message in told for _, batch in message[-1:]]
-    assert asked[:4] == [0, 1, 2, 3]
-    env = simple_tag_v3.env(max_cycles=3)
-    env.reset(seed=4)
-    first = env.last()[0]
-    again = pettingzoo_scene("mpe2.simple_tag_v3", aec=True, with_state=False).reset(4)
-    [batch] = again.values()
-    np.testing.assert_allclose(batch.observations[0][0], first, rtol=1e-6)
-
-
-def test_two_sides_are_teams_of_one_behavior() -> None:
-    sides = (("player_1", "Board?team=0"), ("player_2", "Board?team=1"))
-    scene = pettingzoo_scene("classic.tictactoe_v3", behaviors=sides)
-    assert set(scene.behaviors) == {"Board?team=0", "Board?team=1"}
-    for spec in scene.behaviors.values():
-        assert [sensor.name for sensor in spec.observation_specs] == ["observation"], (
-            "one behavior needs no state"
-        )
-    steps = scene.reset()
-    assert list(steps) == ["Board?team=0"]
-    for cell in (0, 3, 1, 4, 2):  # the first player fills the first column
-        [behavior] = steps
-        assert behavior == f"Board?team={0 if cell < 3 else 1}"
-        steps = act(scene, steps, lambda agent, allowed, cell=cell: cell)
-    assert [batch.rewards.tolist() for batch in steps.values()] == [[1, 0], [-1]]
-    assert [batch.terminated.tolist() for batch in steps.values()] == [[True, False], [True]]
 
 
 @pytest.mark.parametrize(

@@ -21,19 +21,18 @@ from unity_bridge.simulators.scene import Steps, choices
 from unity_bridge.steps import ActionBatch
 
 
-def acts(scene: Goal, number: float, move: int) -> dict[str, ActionBatch]:
-    """Every keeper does the same, and so does every player."""
-    copies, players = scene._shape
+def acts(number: float, move: int, copies: int = 1) -> dict[str, ActionBatch]:
+    """Every keeper does the same, and so does every player of two."""
     numbers = np.full((copies, 1), number, np.float32)
     return {
         KEEPER: ActionBatch(numbers, np.zeros((copies, 0), np.int32)),
-        PLAYER: choices(np.full(copies * players, move)),
+        PLAYER: choices(np.full(copies * 2, move)),
     }
 
 
-def shot(*, starts: float, ends: float, high: bool, players: int = 2) -> Goal:
+def shot(*, starts: float, ends: float, high: bool) -> Goal:
     """One copy and one shot."""
-    scene = Goal(copies=1, agents_per_copy=1 + players)
+    scene = Goal(copies=1, agents_per_copy=3)
     scene.reset(0)
     scene._balls[:] = (1.0, starts)
     scene._slopes[:] = (ends - starts) / 20
@@ -44,7 +43,7 @@ def shot(*, starts: float, ends: float, high: bool, players: int = 2) -> Goal:
 def outcome(scene: Goal, number: float = 0.0, move: int = STAY) -> tuple[float, int]:
     """What the group earns for the shot at hand, and after how many steps."""
     for step in range(1, 30):
-        steps = scene.step(acts(scene, number, move))
+        steps = scene.step(acts(number, move))
         if steps[KEEPER].num_terminal:
             paid = {float(batch.group_rewards[0]) for batch in steps.values()}
             assert len(paid) == 1
@@ -69,25 +68,25 @@ def test_who_stops_a_shot(starts: float, ends: float, high: bool, expected: tupl
 
 def test_a_keeper_goes_as_fast_as_its_number_says() -> None:
     scene = shot(starts=0.9, ends=0.9, high=True)
-    scene.step(acts(scene, 0.5, UP))
-    assert scene._keepers[0] == pytest.approx(KEEPER_STEP / 2)
-    assert scene._players[0].tolist() == pytest.approx([PLAYER_STEP] * 2)
-    scene.step(acts(scene, -9.0, DOWN))
-    assert scene._keepers[0] == pytest.approx(-KEEPER_STEP / 2)
-    assert scene._players[0].tolist() == pytest.approx([0.0] * 2)
+    steps = scene.step(acts(0.5, UP))
+    assert steps[KEEPER].observations[0][0, 0] == pytest.approx(KEEPER_STEP / 2)
+    np.testing.assert_allclose(steps[PLAYER].observations[0][:, 6], PLAYER_STEP, rtol=1e-6)
+    steps = scene.step(acts(-9.0, DOWN))
+    assert steps[KEEPER].observations[0][0, 0] == pytest.approx(-KEEPER_STEP / 2)
+    np.testing.assert_allclose(steps[PLAYER].observations[0][:, 6], 0.0, atol=1e-6)
     assert outcome(scene, 1.0)[0] == 1.0
 
 
 def test_a_keeper_sees_late_and_players_from_the_start() -> None:
     scene = shot(starts=0.5, ends=0.5, high=False)
     scene._players[:] = [-0.8, -0.6]
-    steps: Steps = scene.step(acts(scene, 1.0, STAY))
+    steps: Steps = scene.step(acts(1.0, STAY))
     (keeper,) = steps[KEEPER].observations
     np.testing.assert_allclose(keeper, [[0.06, 0.0, 0.0, 0.0, -0.8, -0.6]], atol=1e-6)
     (players,) = steps[PLAYER].observations
     expected = [[0.9, 0.5, 0.0, 0.0, 0.4, 0.06, -0.8, -0.6], [0.9, 0.5, 0.0, 0.0, -0.4, 0.06, -0.6, -0.8]]
     np.testing.assert_allclose(players, expected, atol=1e-6)
-    seen = [scene.step(acts(scene, 0.0, STAY))[KEEPER].observations[0][0, 3] for _ in range(13)]
+    seen = [scene.step(acts(0.0, STAY))[KEEPER].observations[0][0, 3] for _ in range(13)]
     assert seen == [0.0] * 12 + [1.0]
 
 
@@ -104,7 +103,7 @@ def share_stopped(
 
 def test_the_expert_stops_every_shot_and_chance_a_third() -> None:
     assert share_stopped(lambda scene, rng: dict(scene.expert())) == 1.0
-    assert 0.28 < share_stopped(lambda scene, rng: acts(scene, 0.0, STAY)) < 0.38
+    assert 0.28 < share_stopped(lambda scene, rng: acts(0.0, STAY, copies=64)) < 0.38
 
     def anything(scene: Goal, rng: np.random.Generator) -> dict[str, ActionBatch]:
         numbers = rng.uniform(-1, 1, (64, 1)).astype(np.float32)
@@ -114,14 +113,6 @@ def test_the_expert_stops_every_shot_and_chance_a_third() -> None:
         }
 
     assert 0.25 < share_stopped(anything) < 0.38
-
-
-def test_both_behaviors_are_of_one_group() -> None:
-    steps = Goal(copies=3, agents_per_copy=4).reset(0)
-    assert steps[KEEPER].group_ids.tolist() == [1, 2, 3]
-    assert steps[PLAYER].group_ids.tolist() == [1, 1, 1, 2, 2, 2, 3, 3, 3]
-    ids = [*steps[KEEPER].agent_ids.tolist(), *steps[PLAYER].agent_ids.tolist()]
-    assert sorted(ids) == list(range(12))
 
 
 def test_a_keeper_alone_is_refused() -> None:

@@ -1,13 +1,10 @@
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable
 
 import numpy as np
 import pytest
 
-from unity_bridge.side_channels import parse_stat, unpack_records
-from unity_bridge.simulators.academy import Academy
 from unity_bridge.simulators.group_scenes.push_block import BEHAVIOR, EXPERT_RETURN, PushBlock
 from unity_bridge.simulators.group_scenes.push_block_world import (
     DOWN,
@@ -23,8 +20,6 @@ from unity_bridge.simulators.group_scenes.push_block_world import (
 )
 from unity_bridge.simulators.scene import choices
 from unity_bridge.steps import ActionBatch, StepBatch
-
-Policy = Callable[[StepBatch], ActionBatch]
 
 
 def room(
@@ -79,14 +74,6 @@ def test_a_block_is_solid_from_the_other_sides(place: tuple[int, int], action: i
     assert (world.blocks[0, 1], world.places[0].tolist()) == (2, [list(place)])
 
 
-def test_agents_in_the_way_stop_a_block() -> None:
-    world = room((3, 1), (3, 3))
-    act(world, RIGHT, RIGHT)
-    assert world.blocks[0, 1] == 2
-    act(world, RIGHT, RIGHT)
-    assert world.blocks[0, 1] == 3
-
-
 def test_gate_is_closed_until_an_agent_dies() -> None:
     world = room((3, GATE - 1), (0, GATE), (6, 2), blocks=(2, GATE, 2))
     assert act(world, RIGHT, RIGHT, STAY) == (0, [False] * 3)
@@ -105,16 +92,6 @@ def test_trap_kills_only_the_agents_that_reach_it_first() -> None:
     assert world.places[0, 2].tolist() == [6, 3]
 
 
-def test_the_dead_neither_push_nor_stand_in_the_way() -> None:
-    world = room((1, 1), (1, 1), (1, 3))
-    world.alive[0, 1:] = False
-    act(world, RIGHT, RIGHT, STAY)
-    assert world.blocks[0, 0] == 2
-    world.weights[0, 0] = LIGHT
-    act(world, RIGHT, STAY, STAY)
-    assert world.blocks[0, 0] == 3
-
-
 def test_delivered_block_earns_its_weight_and_is_gone() -> None:
     world = room((1, GATE), (1, GATE), (3, GATE), blocks=(GATE + 1, GATE + 1, 2))
     world.open[:] = True
@@ -124,140 +101,29 @@ def test_delivered_block_earns_its_weight_and_is_gone() -> None:
     assert world.places[0].tolist() == [[1, GOAL], [1, GOAL], [3, GOAL]]
 
 
-def test_order_of_agents_does_not_matter() -> None:
-    rng = np.random.default_rng(1)
-    world, other, order = PushBlockWorld(30, 5), PushBlockWorld(30, 5), rng.permutation(5)
-    world.draw_rooms(np.ones(30, np.bool_), rng)
-    world.spawn(np.ones((30, 5), np.bool_), rng)
-    other.blocks[:], other.weights[:], other.traps[:] = world.blocks, world.weights, world.traps
-    other.places, other.alive = world.places[:, order], world.alive[:, order]
-    earned = 0
-    for _ in range(150):
-        actions = rng.choice([UP, DOWN, LEFT, RIGHT, RIGHT, RIGHT], (30, 5))
-        delivered, died = world.advance(actions)
-        same, died_too = other.advance(actions[:, order])
-        np.testing.assert_array_equal(delivered, same)
-        np.testing.assert_array_equal(died[:, order], died_too)
-        np.testing.assert_array_equal(world.places[:, order], other.places)
-        earned += int(delivered.sum())
-    assert earned > 0
+def episode(decide: Callable[[PushBlock, int], ActionBatch], seed: int = 0) -> tuple[float, int]:
+    """The return and the length of a group's first episode."""
+    scene, earned = PushBlock(copies=1), []
+    steps = scene.reset(seed)[BEHAVIOR]
+    while True:
+        steps = scene.step({BEHAVIOR: decide(scene, len(steps) - steps.num_terminal)})[BEHAVIOR]
+        assert not steps.rewards.any()
+        earned.append(float(steps.group_rewards[0]))
+        if steps.num_terminal and not steps.group_rewards[steps.num_terminal :].any():
+            return sum(earned), len(earned)
 
 
-class Books:
-    """A ledger of groups' rewards and members, from the messages alone."""
-
-    def __init__(self, scene: PushBlock, seed: int = 0) -> None:
-        self.scene = scene
-        self.returns: list[float] = []
-        self.lengths: list[int] = []
-        self.sizes: list[int] = []
-        self.deaths: list[int] = []
-        self._open: dict[int, list[float]] = defaultdict(list)
-        self._died: dict[int, int] = defaultdict(int)
-        self.latest = scene.reset(seed)[BEHAVIOR]
-        self._alive = self._living()
-        self._size = {group: len(agents) for group, agents in self._alive.items()}
-
-    def _living(self) -> dict[int, set[int]]:
-        alive: dict[int, set[int]] = defaultdict(set)
-        waiting = slice(self.latest.num_terminal, None)
-        pairs = zip(
-            self.latest.group_ids[waiting].tolist(), self.latest.agent_ids[waiting].tolist(), strict=True
-        )
-        for group, agent in pairs:
-            alive[group].add(agent)
-        return alive
-
-    def play(self, actions: ActionBatch) -> None:
-        before = self._alive
-        self.latest = steps = self.scene.step({BEHAVIOR: actions})[BEHAVIOR]
-        now = self._living()
-        ended: dict[int, set[int]] = defaultdict(set)
-        earned: dict[tuple[int, int], float] = {}
-        for row, (group, agent) in enumerate(
-            zip(steps.group_ids.tolist(), steps.agent_ids.tolist(), strict=True)
-        ):
-            if row < steps.num_terminal:
-                ended[group].add(agent)
-            earned.setdefault((group, agent), float(steps.group_rewards[row]))
-        for group, agents in before.items():
-            (reward,) = {round(earned[group, agent], 5) for agent in agents}
-            self._open[group].append(reward)
-            assert ended[group] <= agents
-            if ended[group] == agents:
-                self._close(group, now[group])
-            else:
-                self._died[group] += len(ended[group])
-                assert agents - ended[group] <= now[group]
-        self._alive = now
-
-    def _close(self, group: int, successors: set[int]) -> None:
-        rewards = self._open.pop(group)
-        self.returns.append(sum(rewards))
-        self.lengths.append(len(rewards))
-        self.deaths.append(self._died.pop(group, 0))
-        self.sizes.append(self._size[group])
-        self._size[group] = len(successors)
-
-
-@pytest.mark.parametrize(("agents", "seed"), [(3, 0), (4, 1), (4, 2), (9, 3)])
-def test_the_expert_brings_everything_home_at_the_price_of_one(agents: int, seed: int) -> None:
-    scene = PushBlock(copies=40, agents_per_copy=agents)
-    books = Books(scene, seed)
-    for _ in range(120):
-        books.play(scene.expert()[BEHAVIOR])
-    assert len(books.returns) > 150
-    np.testing.assert_allclose(books.returns, 4 - 0.01 * np.array(books.lengths), atol=1e-3)
-    assert max(books.lengths) < 40
-    assert set(books.deaths) == {1}
-    assert set(books.sizes) == set(range(max(3, agents // 2), agents + 1))
-    if agents == 4:
-        assert np.mean(books.returns) == pytest.approx(EXPERT_RETURN, abs=0.01)
-
-
-def test_group_without_a_death_is_truncated_with_nothing() -> None:
-    scene = PushBlock(copies=3, steps=50)
-    books = Books(scene)
-    for _ in range(50):
-        assert not books.latest.num_terminal
-        waiting = len(books.latest)
-        books.play(choices(np.full(waiting, STAY)))
-    assert books.latest.truncated[:waiting].all()
-    assert books.returns == pytest.approx([-0.5] * 3)
-    assert not books.latest.group_rewards[books.latest.num_terminal :].any()
-
-
-def test_only_groups_earn_and_random_ones_little() -> None:
-    scene, rng = PushBlock(copies=30), np.random.default_rng(0)
-    books = Books(scene, seed=5)
-    for _ in range(400):
-        waiting = len(books.latest) - books.latest.num_terminal
-        books.play(choices(rng.integers(5, size=waiting)))
-        assert not books.latest.rewards.any()
-    assert len(books.returns) >= 120
-    assert np.mean(books.returns) < 0
+def test_the_expert_brings_everything_home() -> None:
+    played = [episode(lambda scene, _: scene.expert()[BEHAVIOR], seed) for seed in range(100)]
+    for earned, length in played:
+        assert earned == pytest.approx(4 - 0.01 * length, abs=1e-3)
+    assert np.mean(played, axis=0)[0] == pytest.approx(EXPERT_RETURN, abs=0.015)
 
 
 def walk_into_the_trap(steps: StepBatch) -> ActionBatch:
     """Everybody: along the first column, then along the row of the trap."""
     down = np.rint(steps.observations[0][steps.num_terminal :, 2] * 6)
     return choices(np.where(down != 0, np.where(down > 0, DOWN, UP), RIGHT))
-
-
-def test_the_dead_are_away_until_their_group_begins_anew() -> None:
-    scene = PushBlock(copies=5, agents_per_copy=5, steps=30)
-    books = Books(scene, seed=1)
-    gone: set[int] = set()
-    while books.returns == []:
-        books.play(walk_into_the_trap(books.latest))
-        waiting = set(books.latest.agent_ids[books.latest.num_terminal :].tolist())
-        ended = books.latest.terminated[: books.latest.num_terminal]
-        if books.returns == []:
-            assert ended.all()
-            gone |= set(books.latest.agent_ids[: books.latest.num_terminal].tolist())
-            assert not gone & waiting
-    assert gone
-    assert set(books.deaths) >= {1}
 
 
 def test_respawned_agents_return_to_their_group() -> None:
@@ -279,16 +145,6 @@ def test_respawned_agents_return_to_their_group() -> None:
     assert not steps.observations[0][back, 1].any()  # in the first column
 
 
-def test_group_that_dies_at_once_ends_despite_respawning() -> None:
-    scene = PushBlock(copies=1, agents_per_copy=3, respawn=2)
-    scene.reset(0)
-    world = scene._world
-    world.places[0] = world.traps[0] + (0, -1)
-    steps = scene.step({BEHAVIOR: choices(np.full(3, RIGHT))})[BEHAVIOR]
-    assert steps.terminated.tolist() == [True] * 3 + [False] * 3
-    np.testing.assert_allclose(steps.group_rewards, [-0.01] * 3 + [0] * 3)
-
-
 def test_observations_are_relative_to_the_agent() -> None:
     scene = PushBlock(copies=1, agents_per_copy=3)
     scene.reset(0)
@@ -301,22 +157,3 @@ def test_observations_are_relative_to_the_agent() -> None:
     blocks = [-2, 1, 0, 6, 0, 2, 6, 6, 0, 0, 0, 0]
     expected = [3, 1, 1, 1, 0, *blocks, -3, -1, 6, 0, 0, 0]
     np.testing.assert_allclose(steps.observations[0][0] * 6, expected, atol=1e-5)
-
-
-def test_the_statistics_tell_of_blocks_deaths_and_sizes() -> None:
-    academy = Academy()
-    scene = PushBlock(copies=2, agents_per_copy=3, academy=academy)
-    scene.reset(0)
-    for _ in range(40):
-        scene.step(scene.expert())
-    stats = [parse_stat(record.body) for record in unpack_records(academy.outgoing())]
-    assert {(stat.name, stat.value) for stat in stats} == {
-        ("PushBlock/Delivered", 3),
-        ("PushBlock/Deaths", 1),
-        ("PushBlock/TeamSize", 3),
-    }
-
-
-def test_two_are_too_few() -> None:
-    with pytest.raises(ValueError, match="--agents-per-copy: expected 3 agents or more, got 2"):
-        PushBlock(agents_per_copy=2)

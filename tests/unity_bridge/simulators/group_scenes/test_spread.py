@@ -7,8 +7,7 @@ import pytest
 
 from unity_bridge.side_channels import Aggregation, parse_stat, unpack_records
 from unity_bridge.simulators.academy import Academy
-from unity_bridge.simulators.group_scenes.spread import BEHAVIOR, EXPERT_RETURN, Spread, rewards
-from unity_bridge.simulators.group_scenes.spread_world import PUSHES, SpreadWorld
+from unity_bridge.simulators.group_scenes.spread import BEHAVIOR, EXPERT_RETURN, Spread
 from unity_bridge.simulators.scene import choices
 from unity_bridge.steps import ActionBatch, StepBatch
 
@@ -53,25 +52,8 @@ def test_an_episode_from_seed_0_has_the_golden_numbers() -> None:
     }
 
 
-def test_agents_that_overlap_push_each_other_aside() -> None:
-    world = SpreadWorld(1, 3)
-    world.place(
-        np.array([[[0, 0], [0.2, 0], [0, 0.25]]], float), np.array([[[0.5, 0.5], [-0.5, 0.5], [0, -0.5]]])
-    )
-    nothing = np.zeros((1, 3, 2))
-    world.advance(nothing)
-    np.testing.assert_allclose(rewards(world), [[-1.809017, -1.309017, -1.309017]], atol=1e-6)
-    np.testing.assert_allclose(world.positions, [[[0, 0], [0.2, 0], [0, 0.25]]])
-    np.testing.assert_allclose(world.velocities, [[[-1, -0.5], [1, 0], [0, 0.5]]], atol=1e-6)
-    world.advance(nothing)
-    np.testing.assert_allclose(rewards(world), [[-0.769005] * 3], atol=1e-6)
-    np.testing.assert_allclose(world.positions, [[[-0.1, -0.05], [0.3, 0], [0, 0.3]]], atol=1e-6)
-    world.advance(nothing)
-    np.testing.assert_allclose(rewards(world), [[-0.734066] * 3], atol=1e-6)
-
-
 @pytest.mark.parametrize("continuous", [False, True])
-@pytest.mark.parametrize(("agents", "steps", "seed"), [(3, 25, 0), (3, 50, 1), (2, 25, 2), (5, 25, 3)])
+@pytest.mark.parametrize(("agents", "steps", "seed"), [(3, 50, 1), (5, 25, 3)])
 def test_steps_equal_those_of_mpe2(agents: int, steps: int, seed: int, continuous: bool) -> None:
     simple_spread = pytest.importorskip("mpe2.simple_spread_v3", reason="mpe2 is not installed")
     theirs = simple_spread.parallel_env(N=agents, max_cycles=steps, continuous_actions=continuous)
@@ -108,61 +90,7 @@ def random_action(
     return batch, list((np.clip(numbers.astype(np.float64), -1, 1) + 1) / 2)
 
 
-@pytest.mark.parametrize("agents", [1, 2, 4, 7])
-def test_copies_do_not_feel_each_other(agents: int) -> None:
-    rng = np.random.default_rng(agents)
-    starts, targets = rng.uniform(-0.5, 0.5, (2, 6, agents, 2))
-    together = SpreadWorld(6, agents)
-    together.place(starts, targets)
-    alone = [SpreadWorld(1, agents) for _ in range(6)]
-    for copy, world in enumerate(alone):
-        world.place(starts[copy : copy + 1], targets[copy : copy + 1])
-    for _ in range(30):
-        pushes = PUSHES[rng.integers(5, size=(6, agents))]
-        together.advance(pushes)
-        for copy, world in enumerate(alone):
-            world.advance(pushes[copy : copy + 1])
-    np.testing.assert_allclose(together.positions, np.concatenate([world.positions for world in alone]))
-    np.testing.assert_allclose(rewards(together), np.concatenate([rewards(world) for world in alone]))
-
-
-def test_agents_in_another_order_earn_the_same_in_that_order() -> None:
-    rng = np.random.default_rng(5)
-    starts, targets = rng.uniform(-0.4, 0.4, (2, 8, 4, 2))
-    order = rng.permutation(4)
-    one, other = SpreadWorld(8, 4), SpreadWorld(8, 4)
-    one.place(starts, targets)
-    other.place(starts[:, order], targets)
-    bumped = 0
-    for _ in range(30):
-        pushes = PUSHES[rng.integers(5, size=(8, 4))]
-        one.advance(pushes)
-        other.advance(pushes[:, order])
-        bumped += int(one.colliding().sum())
-        np.testing.assert_allclose(rewards(one)[:, order], rewards(other))
-        np.testing.assert_allclose(one.positions[:, order], other.positions)
-    assert bumped
-
-
-def test_each_copy_is_one_group_truncated_as_a_whole() -> None:
-    scene = Spread(copies=4, agents_per_copy=3, steps=5)
-    first = scene.reset(2)[BEHAVIOR]
-    assert first.agent_ids.tolist() == list(range(12))
-    assert first.group_ids.tolist() == [1] * 3 + [2] * 3 + [3] * 3 + [4] * 3
-    steps = play(scene, walking_round(10, agents=12))
-    assert [batch.num_terminal for batch in steps] == [0, 0, 0, 0, 12] * 2
-    for batch in (steps[4], steps[9]):
-        assert batch.truncated[:12].all()
-        assert not batch.terminated.any()
-        assert batch.agent_ids.tolist() == list(range(12)) * 2
-        assert batch.group_ids.tolist() == first.group_ids.tolist() * 2
-        assert not batch.rewards[12:].any()
-        assert not batch.group_rewards.any()
-        assert np.abs(batch.observations[0][12:, :2]).max() == 0
-        assert np.abs(batch.observations[0][:12, :2]).max() > 0
-
-
-@pytest.mark.parametrize(("agents", "steps"), [(3, 25), (2, 10), (4, 30)])
+@pytest.mark.parametrize(("agents", "steps"), [(2, 10), (4, 30)])
 def test_the_statistics_are_the_returns_in_both_conventions(agents: int, steps: int) -> None:
     academy = Academy()
     scene = Spread(8, agents, steps, academy=academy)
@@ -177,18 +105,8 @@ def test_the_statistics_are_the_returns_in_both_conventions(agents: int, steps: 
 
 
 @pytest.mark.parametrize("continuous", [False, True])
-@pytest.mark.parametrize("seed", [0, 1])
-def test_expert_return_is_as_documented(seed: int, continuous: bool) -> None:
+def test_expert_return_is_as_documented(continuous: bool) -> None:
     scene = Spread(copies=600, continuous=continuous)
-    scene.reset(seed)
+    scene.reset(0)
     earned = [scene.step(scene.expert())[BEHAVIOR].rewards[:1800].mean() for _ in range(25)]
     assert sum(earned) == pytest.approx(EXPERT_RETURN, abs=0.35)
-
-
-def test_random_and_still_agents_return_what_mpe2_measures() -> None:
-    scene, rng = Spread(copies=1500), np.random.default_rng(4)
-    scene.reset(3)
-    random = play(scene, [choices(rng.integers(5, size=4500)) for _ in range(25)])
-    still = play(scene, [choices(np.zeros(4500, np.int64))] * 25)
-    assert sum(batch.rewards[:4500].mean() for batch in random) == pytest.approx(-26.34, abs=0.7)
-    assert sum(batch.rewards[:4500].mean() for batch in still) == pytest.approx(-24.01, abs=0.7)

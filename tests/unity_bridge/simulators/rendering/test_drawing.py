@@ -29,12 +29,6 @@ def test_a_canvas_multiplies_places_and_lengths_by_its_scale() -> None:
     assert {tuple(pixels[y, x]) for x, y in ((5, 3), (14, 9), (30, 23), (59, 29))} == {PAPER}
 
 
-def test_lines_are_as_wide_as_the_scale_says() -> None:
-    canvas = Canvas(20, 10, scale=4)
-    canvas.line((0, 5), (19, 5), RED, width=2)
-    assert (canvas.pixels()[:, 40] == RED).all(axis=1).sum() == 8
-
-
 def test_pasted_pixels_become_squares() -> None:
     pixels = np.random.default_rng(1).integers(255, size=(2, 3, 3), dtype=np.uint8)
     canvas = Canvas(10, 10, scale=2)
@@ -54,20 +48,6 @@ def test_a_single_copy_is_drawn_as_large_as_the_limits_allow(scene: ArrayScene, 
     assert (width, height) == (scale * scene.cell[0], scale * scene.cell[1])
     assert width <= LARGEST[0]
     assert height <= LARGEST[1]
-
-
-def test_several_copies_keep_their_size() -> None:
-    scene = Hallway(2)
-    scene.reset(seed=1)
-    assert scene.render().shape == (Hallway.cell[1], 2 * Hallway.cell[0], 3)
-
-
-def test_edges_of_shapes_are_smooth() -> None:
-    canvas = Canvas(40, 40)
-    canvas.circle((20, 20), 15, fill=RED, outline=RED)
-    colors = {tuple(color) for color in canvas.pixels().reshape(-1, 3).tolist()}
-    assert {RED, PAPER} < colors
-    assert len(colors) > 4
 
 
 def marked_pixels(scene: ArrayScene) -> np.ndarray:

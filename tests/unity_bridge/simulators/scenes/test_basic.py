@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from unity_bridge.simulators.scenes.basic import BEHAVIOR, BEST_RETURN, Basic
+from unity_bridge.simulators.scenes.basic import BEHAVIOR, Basic
 from unity_bridge.steps import ActionBatch, StepBatch
 
 STAY, LEFT, RIGHT = range(3)
@@ -25,17 +25,6 @@ def test_returns_by_hand(play, move: int, return_: float, decisions: int, termin
     assert episode == same == (pytest.approx(return_, abs=1e-6), decisions, terminated)
 
 
-def test_the_best_return_is_that_of_going_right() -> None:
-    assert pytest.approx(0.93) == BEST_RETURN
-
-
-def test_the_cell_is_seen_one_hot(act) -> None:
-    scene = Basic()
-    assert scene.reset()[BEHAVIOR].observations[0].tolist() == [np.eye(20)[10].tolist()]
-    steps = scene.step(act(BEHAVIOR, discrete=[[LEFT]]))[BEHAVIOR]
-    assert steps.observations[0].tolist() == [np.eye(20)[9].tolist()]
-
-
 def test_terminal_row_shows_the_goal_next_the_start(act) -> None:
     scene = Basic()
     scene.reset()
@@ -45,19 +34,3 @@ def test_terminal_row_shows_the_goal_next_the_start(act) -> None:
     assert steps.observations[0].argmax(axis=1).tolist() == [7, 10]
     assert steps.terminated.tolist() == [True, False]
     np.testing.assert_allclose(steps.rewards, [0.09, 0])
-
-
-def test_agents_walk_corridors_of_their_own(act) -> None:
-    scene = Basic(3)
-    scene.reset()
-    steps = scene.step(act(BEHAVIOR, discrete=[[LEFT], [STAY], [RIGHT]]))[BEHAVIOR]
-    assert steps.observations[0].argmax(axis=1).tolist() == [9, 10, 11]
-
-
-def test_a_picture_shows_the_agent_move(act) -> None:
-    scene = Basic()
-    scene.reset()
-    before = scene.render()
-    scene.step(act(BEHAVIOR, discrete=[[RIGHT]]))
-    assert before.shape == scene.render().shape
-    assert not np.array_equal(before, scene.render())

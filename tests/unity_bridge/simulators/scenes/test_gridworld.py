@@ -1,13 +1,12 @@
 from __future__ import annotations
 
-import itertools
 from collections import deque
 from collections.abc import Iterator
 
 import numpy as np
 import pytest
 
-from unity_bridge.side_channels import Aggregation, FloatParameter, parse_stat, unpack_records
+from unity_bridge.side_channels import FloatParameter
 from unity_bridge.simulators.academy import Academy
 from unity_bridge.simulators.scenes.gridworld import (
     BEHAVIOR,
@@ -72,14 +71,6 @@ def walk(steps: StepBatch, *, rightly: bool = True) -> ActionBatch:
     return ActionBatch(np.zeros((len(moves), 0), np.float32), np.array(moves, np.int32))
 
 
-def test_best_return_loses_a_hundredth_per_cell(play) -> None:
-    episodes = [episode for ended in play(GridWorld(9), walk, steps=40).values() for episode in ended]
-    assert len(episodes) > 60
-    for return_, decisions, terminated in episodes:
-        assert return_ == pytest.approx(1 - 0.01 * decisions, abs=1e-5)
-        assert terminated
-
-
 def test_best_mean_return_averages_shortest_ways_over_boards() -> None:
     cells = [(row, column) for row in range(SIDE) for column in range(SIDE)]
     ways = [
@@ -102,15 +93,7 @@ def test_the_wrong_goal_costs_one_and_ends_the_episode(play) -> None:
             assert terminated
 
 
-def test_staying_is_interrupted_after_a_hundred_decisions(play) -> None:
-    def stay(steps: StepBatch) -> ActionBatch:
-        return ActionBatch(np.zeros((len(steps), 0), np.float32), np.full((len(steps), 1), STAY, np.int32))
-
-    for ended in play(GridWorld(2), stay, steps=200).values():
-        assert ended == [(pytest.approx(-1.0, abs=1e-5), 100, False)] * 2
-
-
-@pytest.mark.parametrize(("asked", "size"), [(2.0, 2), (3.9, 3), (4.0, 4), (0.0, 2), (99.0, SIDE)])
+@pytest.mark.parametrize(("asked", "size"), [(3.9, 3), (0.0, 2)])
 def test_smaller_grid_is_never_left(asked: float, size: int) -> None:
     academy = Academy()
     academy.parameters.set(FloatParameter("gridSize", asked))
@@ -125,21 +108,8 @@ def test_smaller_grid_is_never_left(asked: float, size: int) -> None:
     assert used == {(row, column) for row in range(size) for column in range(size)}
 
 
-def test_a_smaller_grid_has_a_way_around_the_wrong_goal(play) -> None:
-    academy = Academy()
-    academy.parameters.set(FloatParameter("gridSize", 2.0))
-    world = GridWorld(9, academy)
-    episodes = play(world, lambda steps: world.expert()[BEHAVIOR], steps=20)
-    ended = [episode for each in episodes.values() for episode in each]
-    assert len(ended) > 60
-    for return_, decisions, _ in ended:
-        assert decisions <= 2
-        assert return_ == pytest.approx(1 - 0.01 * decisions, abs=1e-5)
-
-
-@pytest.mark.parametrize("pictures", ["png", "float"])
-def test_an_episode_begins_on_three_different_cells_anywhere(pictures) -> None:
-    steps = GridWorld(300, pictures=pictures).reset(5)[BEHAVIOR]
+def test_an_episode_begins_on_three_different_cells_anywhere() -> None:
+    steps = GridWorld(300).reset(5)[BEHAVIOR]
     boards = [seen(picture) for picture in steps.observations[0]]
     for kind in COLORS:
         assert {board[kind] for board in boards} == {(r, c) for r in range(SIDE) for c in range(SIDE)}
@@ -176,18 +146,6 @@ def test_moves_reach_the_next_cell_unless_forbidden(act, move: int) -> None:
         assert seen(steps.observations[0][after[agent]])["agent"] == expected
 
 
-def test_the_goals_are_counted(play) -> None:
-    academy = Academy()
-    turn = itertools.cycle([True, False])
-    episodes = play(GridWorld(20, academy), lambda steps: walk(steps, rightly=next(turn)), steps=40)
-    right = sum(return_ > 0 for ended in episodes.values() for return_, _, _ in ended)
-    wrong = sum(return_ < 0 for ended in episodes.values() for return_, _, _ in ended)
-    batches = [parse_stat(record.body) for record in unpack_records(academy.outgoing())]
-    assert {stat.aggregation for stat in batches} == {Aggregation.SUM}
-    assert sum(stat.value for stat in batches if stat.name == "Goal/Right") == right > 0
-    assert sum(stat.value for stat in batches if stat.name == "Goal/Wrong") == wrong > 0
-
-
 def test_the_sensors_are_declared_as_unity_declares_them() -> None:
     (spec,) = GridWorld().behaviors.values()
     camera, goal = spec.observation_specs
@@ -195,24 +153,3 @@ def test_the_sensors_are_declared_as_unity_declares_them() -> None:
     assert camera.shape == (3, 84, 84)
     assert goal.observation_type is ObservationType.GOAL_SIGNAL
     assert goal.dimension_property == (DimensionProperty.NONE,)
-
-
-def test_seed_decides_everything_and_reset_without_one_continues() -> None:
-    first, same, other = GridWorld(9), GridWorld(9), GridWorld(9)
-    a, b, c = (scene.reset(seed)[BEHAVIOR] for scene, seed in ((first, 4), (same, 4), (other, 5)))
-    np.testing.assert_array_equal(a.observations[0], b.observations[0])
-    assert not np.array_equal(a.observations[0], c.observations[0])
-    again, again_too = first.reset()[BEHAVIOR], same.reset()[BEHAVIOR]
-    assert again.num_terminal == 0
-    assert again.agent_ids.tolist() == list(range(9))
-    np.testing.assert_array_equal(again.observations[0], again_too.observations[0])
-    assert not np.array_equal(a.observations[0], again.observations[0])
-
-
-def test_picture_frames_boards_in_their_goals_colours() -> None:
-    scene = GridWorld(4)
-    goals = scene.reset(2)[BEHAVIOR].observations[1].argmax(axis=1)
-    page = scene.render()
-    assert page.shape == (2 * 96, 3 * 96, 3)
-    frames = [tuple(page[row * 96 + 3, column * 96 + 40]) for row, column in ((0, 0), (0, 1), (0, 2), (1, 0))]
-    assert frames == [tuple(COLORS["plus" if goal == PLUS else "ex"]) for goal in goals]

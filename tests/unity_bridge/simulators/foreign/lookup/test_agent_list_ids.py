@@ -158,11 +158,6 @@ def test_gym_hosts_lists_of_agents_that_say_how_many(monkeypatch: pytest.MonkeyP
         open_scene("gym:Foragers-v0", options={"wrap": ["ClipReward:-1,1"]})
 
 
-def test_gym_hosts_an_environment_with_python_lists_of_spaces() -> None:
-    [batch] = open_scene("gym:foragers:OldForagers", agents=2).reset(5).values()
-    assert batch.group_ids.tolist() == [1, 1, 1, 2, 2, 2]
-
-
 def test_a_list_of_rewards_without_a_number_of_agents_is_refused_with_the_remedy(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -22,13 +22,6 @@ def test_a_function_or_class_of_a_module_makes_environments(act) -> None:
         assert scene.step(act(f"{name}?team=0", discrete=[[1]]))[f"{name}?team=0"].rewards[0] == 6.5
 
 
-def test_a_function_of_a_vector_environment_chooses_how_many_itself() -> None:
-    assert [len(opened(f"gym_lab:{name}").reset(0)[f"{name}?team=0"]) for name in ("laps", "two_laps")] == [
-        2,
-        2,
-    ]
-
-
 @pytest.mark.parametrize(
     ("name", "complaint"),
     [
