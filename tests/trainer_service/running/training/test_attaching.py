@@ -51,17 +51,6 @@ def test_simulators_come_and_go_while_the_run_goes_on(
     assert second.end() == 0, second.output
 
 
-def test_who_names_a_port_that_nobody_listens_on_is_told(start, configure, free_port: int) -> None:
-    configure("Treadmill")
-    run = start("learn", "config.yaml", f"--port={free_port}", "--base-port=7301")
-    assert "base_port: 7301 is where simulators that are launched" in run.until(
-        "--port says where others are"
-    )
-    run.until(f"Listening on port {free_port}.")
-    run.signal(signal.SIGINT)
-    assert run.end() == 0, run.output
-
-
 @pytest.mark.parametrize("configuration", ["a.yaml", {"env_settings": {"num_envs": 3}}])
 def test_several_simulators_need_something_to_start(configuration: Any, workplace: Path) -> None:
     (workplace / "a.yaml").write_text("env_settings: {num_envs: 3}")
@@ -72,6 +61,7 @@ def test_several_simulators_need_something_to_start(configuration: Any, workplac
     assert not Path("results").exists()
 
 
+@pytest.mark.thorough
 def test_the_run_goes_on_without_one_that_was_killed(start, configure, program, free_port: int) -> None:
     configure("Treadmill", max_steps=FOR_EVER, summary_freq=180)
     treadmill = program("treadmill")
@@ -105,6 +95,7 @@ def test_a_bundled_simulator_attaches_and_leaves_with_the_run(start, configure, 
     assert "the trainer ended the conversation" in staying.output
 
 
+@pytest.mark.thorough
 def test_a_bundled_simulator_waits_for_the_next_trainer(start, configure, free_port: int) -> None:
     configure("Basic", max_steps=FOR_EVER, summary_freq=100)
     line = ("learn", "config.yaml", f"--port={free_port}", "--seed=1", "--run-id=w")

@@ -41,8 +41,8 @@ def test_a_run_that_used_its_steps_says_so(learn) -> None:
 
 
 def test_a_stop_rule_is_kept_with_its_figures(learn) -> None:
-    assert learn(stop="stop: {wall_clock: 1}\n", max_steps=10_000_000).code == 0
-    assert ended_by() == "stop: wall_clock, 1 s, is over"
+    assert learn(stop="stop: {steps: 100}\n", max_steps=10_000_000).code == 0
+    assert ended_by().startswith("stop: steps, 100, are reached at step 1")
 
 
 def test_a_signal_is_kept_by_its_name(learn, monkeypatch: pytest.MonkeyPatch) -> None:

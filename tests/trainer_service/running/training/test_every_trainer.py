@@ -81,7 +81,14 @@ def assert_buffer_is_loaded_as_it_was_saved(replay: Path) -> None:
         assert (array.dtype, array.shape, array.tobytes()) == (before.dtype, before.shape, before.tobytes())
 
 
-@pytest.mark.parametrize("trainer_type", ALGORITHMS)
+LIKE_ANOTHER = ("dqn_share", "dqn_consensus", "idqn", "vdn", "happo", "coma", "ddpg", "crossq")
+"""Types whose code differs in a learner or two from that of another type, which ``make test`` runs."""
+
+
+@pytest.mark.parametrize(
+    "trainer_type",
+    [pytest.param(each, marks=[pytest.mark.thorough] * (each in LIKE_ANOTHER)) for each in ALGORITHMS],
+)
 def test_it_is_trained_resumed_scored_and_exported(
     mlagents_style: Callable[..., Any],
     configure: Callable[..., Path],

@@ -28,11 +28,3 @@ def test_group_returns_stand_in_everything_that_a_run_says(mlagents_style, confi
     assert score["mean_group_return"] == pytest.approx(3 * score["mean_return"], rel=1e-6)
     assert score["std_group_return"] > 0
     assert "over 4 episodes of groups" in mlagents_style("evaluate", "team", "--episodes=12").out
-
-
-def test_without_groups_there_are_no_group_returns(mlagents_style, configure) -> None:
-    configure("Basic", max_steps=200)
-    said = mlagents_style("learn", "config.yaml", "--env=sim:basic", "--run-id=alone", "--seed=3")
-    assert "Group" not in said.out
-    summaries = [json.loads(line) for line in Path("results/alone/metrics.jsonl").read_text().splitlines()]
-    assert {summary["mean_group_return"] for summary in summaries} == {None}

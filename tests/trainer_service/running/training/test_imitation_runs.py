@@ -105,6 +105,7 @@ def test_recorded_actions_that_are_all_0_are_told(
     assert caplog.text.count("'still.demo': every recorded action is 0") == 1
 
 
+@pytest.mark.thorough
 def test_a_run_past_cloning_resumes_without_its_recording(mlagents_style, configure, recorded: Path) -> None:
     cloning = {"behavioral_cloning": {**CLONING["behavioral_cloning"], "steps": 300}}
     configure("Pyramids", **cloning)

@@ -175,12 +175,6 @@ def test_a_departed_simulator_leaves_nothing_to_its_successor(tmp_path: Path) ->
     assert behaviors["B"].step == 1
 
 
-def test_a_departure_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.WARNING, logger="trainer_service"):
-        run(ScriptedBridge([tick(0, 1, first=True)], [Departure(0, "simulator 0: was killed")], []), tmp_path)
-    assert "simulator 0: was killed" in caplog.text
-
-
 def test_a_second_simulator_with_another_spec_is_refused_alone(tmp_path: Path) -> None:
     stranger = Tick(1, {"B?team=0": OTHER}, {})
     bridge = ScriptedBridge([tick(0, 1, first=True)], [stranger, tick(0, 1)], [])
@@ -197,13 +191,6 @@ def test_a_first_behavior_without_settings_ends_a_launched_run(tmp_path: Path) -
     bridge = ScriptedBridge([stranger], [])
     run(bridge, tmp_path / "attached")
     assert "'Unheard' has not been specified" in bridge.rejected[0][1]
-
-
-def test_a_later_behavior_without_settings_ends_a_launched_run(tmp_path: Path) -> None:
-    stranger = Tick(1, {"Unheard?team=0": SPEC}, {})
-    bridge = ScriptedBridge([tick(0, 5, first=True)], [tick(0, 5), stranger], [], launched=True)
-    with pytest.raises(UserError, match="'Unheard' has not been specified"):
-        run(bridge, tmp_path)
 
 
 def test_too_many_agents_cost_even_a_launched_simulator_alone(
@@ -279,18 +266,6 @@ def test_episodes_that_a_reset_cuts_off_are_not_counted(tmp_path: Path) -> None:
     assert summary.stats.returns.tolist() == [3.0, 7.0]
 
 
-def test_a_simulator_that_left_meanwhile_needs_no_reset(tmp_path: Path) -> None:
-    bridge = ScriptedBridge(
-        [tick(0, 5, first=True), tick(1, 5, first=True)],
-        [tick(0, 5, ended=1, reward=3.0)],
-        [Departure(1, "simulator 1: exited; starting it again")],
-        [tick(1, 5, first=True)],
-        [],
-    )
-    run(bridge, tmp_path, height=two_lessons(require_reset=True), g=9)
-    assert bridge.resets == [0]
-
-
 def test_statistics_of_a_simulator_belong_to_all_its_behaviors(tmp_path: Path) -> None:
     def says(simulator: int, value: float, first: bool) -> Tick:
         said = [
@@ -342,17 +317,6 @@ def test_names_of_statistics_are_bounded_and_warned_of_once(
         "no more. (said 1 times; from now on only counted)"
     ]
     assert len([message for message in caplog.messages if "expected a name of at most 200" in message]) == 2
-
-
-def test_names_of_statistics_are_counted_for_the_whole_run(make_behavior: Any) -> None:
-    behavior = make_behavior()
-    for first in (0, MAX_NAMES):
-        taken = [
-            behavior.add_stat(StatMessage(f"n{first + i}", 1.0, Aggregation.SUM)) for i in range(MAX_NAMES)
-        ]
-        assert all(taken) is (first == 0)
-        behavior.summarize(1.0)
-    assert behavior.add_stat(StatMessage("n0", 1.0, Aggregation.SUM))
 
 
 def test_side_channel_messages_of_a_tick_are_bounded(

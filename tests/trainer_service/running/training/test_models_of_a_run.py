@@ -74,39 +74,11 @@ def test_every_checkpoint_has_its_model_and_both_go_together(folder: RunFolder, 
     ]
 
 
-def test_at_the_end_there_is_one_to_take_home(folder: RunFolder, walker: Behavior) -> None:
-    status = recorded(folder, walker, 100, 130, finish=True)
-    assert models(folder)[0] == "Two Legs.onnx"
-    home = folder.final_model("Two Legs").read_bytes()
-    assert home == folder.numbered("Two Legs", 130, ".onnx").read_bytes()
-    assert status.final_checkpoint is not None
-    assert status.final_checkpoint.file_path == "results/run/Two Legs.onnx"
-    assert status.final_checkpoint.auxiliary_file_paths == ("results/run/Two Legs/Two Legs-130.safetensors",)
-
-
 def test_a_model_is_of_the_weights_beside_it(folder: RunFolder, walker: Behavior) -> None:
     recorded(folder, walker, 100)
     policy = Policy(load_checkpoint(folder.numbered("Two Legs", 100)))
     written = folder.numbered("Two Legs", 100, ".onnx").read_bytes()
     assert written == to_onnx(policy.network(), policy.spec)
-
-
-def test_autosaves_have_no_models(folder: RunFolder, walker: Behavior) -> None:
-    recorder = Recorder(
-        Outputs(folder, Console(tty=False), [], Timers(), export_policy), TrainingStatus(), autosave_s=0.0
-    )
-    recorder.add(walker)
-    walker.step = 7
-    recorder.write_due(walker)
-    recorder.wait()
-    assert folder.checkpoint("Two Legs").exists()
-    assert models(folder) == []
-
-
-def test_without_an_exporter_only_weights_are_saved(folder: RunFolder, walker: Behavior) -> None:
-    recorded(folder, walker, 100, finish=True, export_model=None)
-    assert folder.numbered("Two Legs", 100).exists()
-    assert models(folder) == []
 
 
 def test_a_model_that_fails_costs_a_warning_and_nothing_else(
@@ -199,7 +171,7 @@ def test_the_command_says_what_it_wrote(mlagents_style: Callable[..., Any], fini
         (["--step=150"], "has no checkpoint of step 150; it has Two Legs-100, Two Legs-200, Wings-100, Wings-200"),
         (["--checkpoint=nowhere.safetensors"], "checkpoint 'nowhere.safetensors' does not exist"),
         (["--output=all.onnx"], "'all.onnx' is one file for the behaviors Two Legs, Wings; expected a folder"),
-        (["--step=1", "--checkpoint=a.safetensors"], "not allowed with argument"),
+
     ],
 )  # fmt: skip
 def test_what_cannot_be_exported_is_named(

@@ -13,6 +13,7 @@ pytestmark = pytest.mark.skipif(os.name != "posix", reason="the simulator is a s
 RETURNS = {"Plain": 5.0, "Späher": -2.0, "Wide": 1.0, "Seer": 0.5, "Chor": 0.0}
 
 
+@pytest.mark.thorough
 def test_every_return_is_right_and_every_agent_gets_its_actions(
     start, configure, program, workplace: Path
 ) -> None:

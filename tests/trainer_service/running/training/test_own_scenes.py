@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import re
 from pathlib import Path
 from typing import Any
 
@@ -32,12 +31,9 @@ def scene(workplace: Path) -> Path:
     return workplace / "my_scene.py"
 
 
-@pytest.mark.parametrize("isolate", ["--no-isolate", "--isolate"])
-def test_a_scene_of_a_file_is_trained_on_and_scored(
-    scene: Path, mlagents_style: Any, configure: Any, isolate: str
-) -> None:
+def test_a_scene_of_a_file_is_trained_on_and_scored(scene: Path, mlagents_style: Any, configure: Any) -> None:
     configure("Walker", max_steps=90)
-    flags = ("--run-id=w", isolate, "--env-args", "--env-kwargs", '{"agents": 3}')
+    flags = ("--run-id=w", "--isolate", "--env-args", "--env-kwargs", '{"agents": 3}')
     said = mlagents_style("learn", "config.yaml", "--env=./my_scene.py:MyScene", *flags)
     assert said.code == 0, said.err
     assert "Connected to environment './my_scene.py:MyScene'" in said.out
@@ -68,17 +64,3 @@ def test_a_mistake_ends_the_run_with_its_line(scene: Path, mlagents_style: Any, 
     assert said.code == 2
     assert "MyScene has no method step(actions); a scene needs behaviors, reset and step" in said.err
     assert "Traceback" not in said.err
-
-
-def test_a_run_that_ends_before_its_first_update_says_so_when_it_starts(
-    scene: Path, mlagents_style: Any
-) -> None:
-    flags = ("--env=my_scene.py:MyScene", "--set=default_settings.max_steps=40")
-    said = mlagents_style("learn", *flags, "--run-id=short")
-    assert said.code == 0, said.err
-    (line,) = re.findall(
-        r"behaviors\.Walker\.max_steps: 40 ends the run before the first update, which needs (\d+) agent steps "
-        r"\(hyperparameters\.buffer_size\)",
-        said.out + said.err,
-    )
-    assert int(line) > 40

@@ -68,6 +68,7 @@ def played_directly(seed: int) -> float:
     return total / len(env.possible_agents)
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("programs_can_be_imported")
 def test_changing_kinds_of_agents_are_trained_side_by_side(mlagents_style, config: Path) -> None:
     env = "--env=pettingzoo:nursery_v1"

@@ -74,17 +74,6 @@ def test_checkpoints_come_at_their_interval_and_old_ones_go(tmp_path: Path) -> N
     assert [record.steps for record in status.checkpoints] == [205, 310]
 
 
-def test_between_them_only_the_newest_state_is_renewed(tmp_path: Path) -> None:
-    ball = behavior(checkpoint_interval=1000)
-    with RunFolder.open(tmp_path, "run") as folder:
-        records = recorder(folder, autosave_s=0.0)
-        records.add(ball)
-        ball.step = 7
-        records.write_due(ball)
-        assert names(folder) == ["checkpoint.safetensors"]
-        assert load_checkpoint(folder.checkpoint("B")).step == 7
-
-
 def test_a_full_disk_costs_a_warning_and_no_checkpoint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -144,6 +133,7 @@ def test_weights_that_are_not_finite_never_replace_good_ones(tmp_path: Path) -> 
         records.write_due(ball)
         records.finish([ball])
         assert load_checkpoint(folder.checkpoint("B")).step == 100
+        assert folder.final_model("B").read_bytes() == folder.numbered("B", 100, ".onnx").read_bytes()
 
 
 def test_a_weight_that_is_not_finite_is_never_written(
@@ -250,17 +240,6 @@ def test_a_finished_behavior_is_saved_at_once_and_never_again(budget: dict[str, 
     assert status.final_checkpoint.steps == 160
 
 
-def test_the_final_model_is_of_the_last_finite_weights(tmp_path: Path) -> None:
-    ball = behavior(checkpoint_interval=100)
-    with RunFolder.open(tmp_path, "run") as folder:
-        records = watched(folder, ball)
-        ball.step = 100
-        records.write_due(ball)
-        ball.step, ball.diverged = 170, True
-        records.finish([ball])
-        assert folder.final_model("B").read_bytes() == folder.numbered("B", 100, ".onnx").read_bytes()
-
-
 def course() -> Curriculum:
     criteria = {"behavior": "B", "threshold": 5.0, "min_lesson_length": 2}
     lessons = [{"name": "low", "value": 1, "completion_criteria": criteria}, {"name": "high", "value": 2}]
@@ -288,16 +267,6 @@ def test_lessons_are_stored_with_the_weights_that_have_met_them(tmp_path: Path) 
         assert stored(folder).lessons == {"height": 0}
         records.finish([ball])
         assert stored(folder).behavior("B").lesson_history == LessonHistory((3.0, 4.0), {"height": 3.5})
-
-
-def test_an_autosave_stores_lessons_too(tmp_path: Path) -> None:
-    ball, lessons = behavior(checkpoint_interval=100), course()
-    with RunFolder.open(tmp_path, "run") as folder:
-        records = watched(folder, ball, curriculum=lessons, autosave_s=0.0)
-        lessons.advance({"B": Progress(0.1, (4.0,))})
-        ball.step = 7
-        records.write_due(ball)
-        assert stored(folder).behavior("B").lesson_history == LessonHistory((4.0,), {})
 
 
 def test_a_new_lesson_autosaves_all_behaviors_at_once(tmp_path: Path) -> None:
@@ -379,6 +348,5 @@ def test_a_forgotten_behavior_leaves_no_file_and_no_entry(tmp_path: Path) -> Non
         records.forget(ball)
         assert not folder.behavior("B").exists()
         records.finish([])
-        assert not records._status.behaviors
+        assert not stored(folder).behaviors
         assert not records._next_save
-        assert not records._autosave_at

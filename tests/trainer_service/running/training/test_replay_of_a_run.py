@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -83,23 +82,6 @@ def test_a_buffer_of_another_moment_is_named_by_both_steps(
         saved(folder, 100, 200)
         (warning,) = resumed(folder, folder.numbered("B", 100), caplog)
     assert "'B' continues from step 100 with a replay buffer that was saved at step 200" in warning
-
-
-def test_a_run_killed_between_the_two_files_is_told_so(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    rename = os.replace
-
-    def rename_and_die(source: Path, target: Path) -> None:
-        if target.name == "replay.npz":
-            raise Killed
-        rename(source, target)
-
-    with RunFolder.open(tmp_path, "run") as folder:
-        with pytest.raises(Killed):
-            saved(folder, 100, 200, kill=lambda: monkeypatch.setattr(os, "replace", rename_and_die))
-        (warning,) = resumed(folder, folder.checkpoint("B"), caplog)
-    assert "continues from step 200 with a replay buffer that was saved at step 100" in warning
 
 
 def test_another_checkpoint_of_the_same_step_is_noticed(

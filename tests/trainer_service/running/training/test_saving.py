@@ -133,22 +133,6 @@ def test_training_goes_on_while_a_checkpoint_is_written(tmp_path: Path, disk: Di
         assert (load_checkpoint(folder.checkpoint("B")).step, listed(folder)) == (130, [100, 130])
 
 
-def test_checkpoints_that_overlap_are_of_the_steps_they_fell_due(tmp_path: Path) -> None:
-    ball = behavior()
-    with RunFolder.open(tmp_path, "run") as folder:
-        records = recorder(folder, ball)
-        for ball.step in (100, 205, 310, 470):
-            records.write_due(ball)
-        records.finish([ball])
-        assert numbered(folder) == [
-            "B-100.safetensors",
-            "B-205.safetensors",
-            "B-310.safetensors",
-            "B-470.safetensors",
-        ]
-        assert listed(folder) == [100, 205, 310, 470]
-
-
 def test_a_replay_buffer_is_saved_as_it_was_while_it_fills(tmp_path: Path, disk: Disk) -> None:
     hyper = {"save_replay_buffer": True, "buffer_size": 8, "batch_size": 2}
     ball = behavior(trainer_type="sac", hyperparameters=hyper)
@@ -278,18 +262,6 @@ def test_an_unexpected_error_of_the_thread_ends_the_run(
                 records.wait()
         records.finish([ball])
         assert listed(folder) == [100]
-
-
-def test_lessons_are_on_the_disk_before_they_are_sent(tmp_path: Path, disk: Disk) -> None:
-    ball = behavior()
-    with RunFolder.open(tmp_path, "run") as folder:
-        records = recorder(folder, ball)
-        ball.step = 42
-        timer = threading.Timer(0.1, disk.free.set)
-        timer.start()
-        records.autosave([ball])
-        timer.join()
-        assert load_checkpoint(folder.checkpoint("B")).step == 42
 
 
 class Listener(Callback):

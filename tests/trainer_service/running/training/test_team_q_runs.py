@@ -25,9 +25,6 @@ def test_a_resumed_run_knows_larger_groups_than_it_meets(
     assert said.code == 0, said.err
     assert load_policy("results/f").num_agents == 3
     assert load_policy("results/f").step >= 50
-    said = mlagents_style("learn", longer, "--run-id=heir", "--initialize-from=f", *two)
-    assert said.code == 0, said.err
-    assert load_policy("results/heir").num_agents == 3
 
 
 def test_a_larger_group_than_trained_for_is_refused_by_name(

@@ -57,25 +57,24 @@ def algorithm_of(run_id: str) -> dict[str, Any]:
     return flat(read_content(Path(f"results/{run_id}/Pursuit/checkpoint.safetensors"))["algorithm"])
 
 
-@pytest.mark.parametrize("trainer_type", ["mappo", pytest.param("maddpg", marks=pytest.mark.thorough)])
+@pytest.mark.thorough
 def test_a_team_that_is_resumed_goes_on_bit_for_bit(
-    learn: Callable[..., Any], hosted: Callable[..., Sequence[str]], trainer_type: str
+    learn: Callable[..., Any], hosted: Callable[..., Sequence[str]]
 ) -> None:
     env = hosted("pursuit")
-    assert learn(trainer_type, env, "straight", 6 * EPISODE, teams=PURSUIT).code == 0
-    assert learn(trainer_type, env, "parted", 2 * EPISODE, teams=PURSUIT).code == 0
-    said = learn(trainer_type, env, "parted", 6 * EPISODE, "--resume", teams=PURSUIT)
+    assert learn("maddpg", env, "straight", 6 * EPISODE, teams=PURSUIT).code == 0
+    assert learn("maddpg", env, "parted", 2 * EPISODE, teams=PURSUIT).code == 0
+    said = learn("maddpg", env, "parted", 6 * EPISODE, "--resume", teams=PURSUIT)
     assert said.code == 0, said.err
     assert_equal_states(algorithm_of("straight"), algorithm_of("parted"))
 
 
-@pytest.mark.parametrize("trainer_type", ["mappo", pytest.param("maddpg", marks=pytest.mark.thorough)])
 def test_a_team_is_scored_listed_and_exported_by_member(
-    learn: Callable[..., Any], mlagents_style: Callable[..., Any], trainer_type: str
+    learn: Callable[..., Any], mlagents_style: Callable[..., Any]
 ) -> None:
     evaluation = {"every_steps": 200, "episodes": 2}
     teams = {"Pair": [SPEAKER, LISTENER]}
-    said = learn(trainer_type, ENV, "run", 200, teams=teams, evaluation=evaluation)
+    said = learn("mappo", ENV, "run", 200, teams=teams, evaluation=evaluation)
     assert said.code == 0, said.err
     run = Path("results/run")
     assert not (run / "Pair.onnx").exists()

@@ -57,6 +57,7 @@ def test_a_broken_environments_line_is_printed_and_logged(mlagents_style, config
         assert "step() raised KeyError: 'fast'; its traceback:" in text
 
 
+@pytest.mark.thorough
 def test_a_bug_that_comes_again_has_its_traceback_told_once(
     mlagents_style, configure, treadmill: str
 ) -> None:
@@ -79,6 +80,7 @@ def test_a_simulator_finds_modules_in_the_current_folder(
     assert said.err.endswith("make() raised RuntimeError: it does not start\n")
 
 
+@pytest.mark.thorough
 def test_the_line_where_an_environment_hangs_is_on_the_screen(
     mlagents_style, configure, workplace: Path
 ) -> None:
@@ -110,6 +112,7 @@ def test_a_member_called_like_the_state_is_an_ordinary_sensor(
     assert [sensor.name for sensor in policy.spec.observation_specs] == ["eyes", "observation.global_state"]
 
 
+@pytest.mark.thorough
 def test_a_state_that_no_policy_sees_is_told_of(mlagents_style, configure, workplace: Path) -> None:
     """The program is the example of a scene, whose agents without a group get a state beside their number."""
     source = (Path(__file__).parents[4] / "docs/examples/sign_scene.py").read_text()
