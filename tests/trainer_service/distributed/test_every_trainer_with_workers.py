@@ -104,18 +104,7 @@ def decided(
     return algorithm.actor.act(ActRequest(seen.observations, seen.allowed_actions, memories, deterministic))
 
 
-FIRST = ("ppo", "mappo", "sac", "qmix")
-"""Types that make test runs without rounds; the others do with ``make test-all``."""
-
-
-@pytest.mark.parametrize(
-    "trainer_type",
-    [
-        pytest.param(each, marks=() if each in FIRST else pytest.mark.thorough)
-        for each in ALGORITHMS
-        if each != "coma"  # which is refused
-    ],
-)
+@pytest.mark.parametrize("trainer_type", ["ppo", "mappo", "sac", "qmix"])
 def test_it_learns_without_rounds(trainer_type: str, tmp_path: Path) -> None:
     run = run_of(trainer_type, tmp_path, distributed={"collection": "async"})
     (behavior,) = run.behaviors.values()

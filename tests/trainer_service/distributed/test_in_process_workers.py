@@ -63,19 +63,8 @@ def test_a_worker_that_starts_late_changes_no_bit(tmp_path: Path) -> None:
     assert_equal_states(states(prompt), states(late))
 
 
-@pytest.mark.parametrize("trainer_type", ["ppo", "sac"])
-def test_pieces_in_which_a_quota_comes_change_no_bit(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trainer_type: str
-) -> None:
-    settings = {**SMALL_PPO, "trainer_type": trainer_type}
-    if trainer_type == "sac":
-        settings["hyperparameters"] = {
-            "batch_size": 16,
-            "buffer_size": 1000,
-            "buffer_init_steps": 40,
-            "steps_per_update": 10,
-        }
-    options = options_of({"A": settings})
+def test_pieces_in_which_a_quota_comes_change_no_bit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    options = options_of({"A": {**SMALL_PPO, "trainer_type": "sac", "hyperparameters": REPLAY}})
     whole = learn_in_process(options, ONE, tmp_path / "whole")
     monkeypatch.setattr(worker, "REPORT_S", 0.0)
     pieces = learn_in_process(options, ONE, tmp_path / "pieces")

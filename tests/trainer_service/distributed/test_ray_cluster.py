@@ -39,6 +39,7 @@ def refusal(address: str) -> str:
     return str(refused.value)
 
 
+@pytest.mark.thorough
 def test_all_nodes_of_a_cluster_are_seen(connected: RayCluster) -> None:
     nodes = connected.nodes()
     assert [node.cores for node in nodes] == [2.0, 2.0]
@@ -46,9 +47,10 @@ def test_all_nodes_of_a_cluster_are_seen(connected: RayCluster) -> None:
     assert not any(node.listens_to_network for node in nodes)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("workers", "cores", "room"),
-    [(4, 1.0, None), (5, 1.0, 4), (2, 2.0, None), (2, 1.5, None), (3, 1.5, 2), (1, 3.0, 0)],
+    [(4, 1.0, None), (5, 1.0, 4), (3, 1.5, 2), (1, 3.0, 0), (1000, 0.0, None)],
 )
 def test_workers_that_fit_nowhere_are_named_with_what_is_there(
     connected: RayCluster, workers: int, cores: float, room: int | None
@@ -57,10 +59,7 @@ def test_workers_that_fit_nowhere_are_named_with_what_is_there(
     assert problem == "" if room is None else f"has 4 cores on 2 nodes, room for {room}:" in problem
 
 
-def test_workers_without_cores_fit_everywhere(connected: RayCluster) -> None:
-    assert connected.placement_problem(1000, 0.0) == ""
-
-
+@pytest.mark.thorough
 def test_leaving_a_cluster_leaves_it_running(address: str) -> None:
     import ray
 
@@ -70,23 +69,27 @@ def test_leaving_a_cluster_leaves_it_running(address: str) -> None:
         assert not ray.is_initialized()
 
 
+@pytest.mark.thorough
 def test_auto_finds_the_cluster_of_this_machine(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RAY_ADDRESS", address)
     with ray_cluster(DistributedSettings(ray_address="auto"), 1) as cluster:
         assert cluster.name == address
 
 
+@pytest.mark.thorough
 def test_a_wrong_token_is_refused_before_ray_tries_it(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RAY_AUTH_TOKEN", "wrong")
     assert f"{address} refuses the token of this machine" in refusal(address)
 
 
+@pytest.mark.thorough
 def test_a_missing_token_is_named(address: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("RAY_AUTH_TOKEN")
     monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", str(tmp_path / "none"))
     assert f"{address} requires a token, and this machine has none" in refusal(address)
 
 
+@pytest.mark.thorough
 def test_the_token_is_read_from_the_file_that_is_named(
     address: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -97,6 +100,7 @@ def test_the_token_is_read_from_the_file_that_is_named(
         assert len(cluster.nodes()) == 2
 
 
+@pytest.mark.thorough
 def test_another_version_of_ray_is_refused(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
     import ray
 
@@ -106,6 +110,7 @@ def test_another_version_of_ray_is_refused(address: str, monkeypatch: pytest.Mon
     assert "Ray: 2.0.0" in said
 
 
+@pytest.mark.thorough
 @pytest.mark.process
 def test_a_cluster_that_asks_nobody_is_used_only_if_told() -> None:
     with running_cluster(nodes=1, authentication="disabled") as address:

@@ -128,6 +128,7 @@ def test_a_worker_that_is_killed_comes_back_and_declares_anew(pool: Callable[...
         until(workers, lambda came: workers.ready() == [0])
 
 
+@pytest.mark.thorough
 def test_a_worker_that_is_killed_while_it_starts_is_a_loss(pool: Callable[..., RayWorkers]) -> None:
     workers = pool(max_worker_restarts=0)
     until(workers, lambda came: bool(workers_of_ray()))
@@ -137,6 +138,7 @@ def test_a_worker_that_is_killed_while_it_starts_is_a_loss(pool: Callable[..., R
     assert "restarted 0 times (max_worker_restarts), and is not again" in loss.reason
 
 
+@pytest.mark.thorough
 def test_a_worker_that_does_not_answer_is_ended(
     pool: Callable[..., RayWorkers], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -151,6 +153,7 @@ def test_a_worker_that_does_not_answer_is_ended(
     process.wait(PATIENCE_S)
 
 
+@pytest.mark.thorough
 def test_simulators_that_are_gone_for_good_cost_their_worker(pool: Callable[..., RayWorkers]) -> None:
     workers = pool()
     until(workers, lambda came: workers.ready() == [0])
@@ -168,6 +171,7 @@ def test_simulators_that_are_gone_for_good_cost_their_worker(pool: Callable[...,
     assert "simulator 0" in loss.reason
 
 
+@pytest.mark.thorough
 def test_a_program_that_does_not_start_names_worker_and_machine(
     pool: Callable[..., RayWorkers], tmp_path: Path
 ) -> None:
@@ -184,6 +188,7 @@ def test_a_program_that_does_not_start_names_worker_and_machine(
         until(workers, bool)
 
 
+@pytest.mark.thorough
 def test_code_that_a_worker_cannot_load_ends_the_run(
     pool: Callable[..., RayWorkers], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -204,6 +209,7 @@ def test_code_that_a_worker_cannot_load_ends_the_run(
         until(workers, bool)
 
 
+@pytest.mark.thorough
 def test_an_error_that_nobody_expected_ends_the_run_at_once(
     pool: Callable[..., RayWorkers], caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -238,6 +244,7 @@ def test_what_ray_raises_becomes_one_message(
             workers.wait(0.0)
 
 
+@pytest.mark.thorough
 def test_workers_that_wait_for_a_place_are_told_of(
     pool: Callable[..., RayWorkers], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -248,6 +255,7 @@ def test_workers_that_wait_for_a_place_are_told_of(
     assert not workers.ready()
 
 
+@pytest.mark.thorough
 def test_runs_and_resumes_of_one_seed_are_equal_bit_for_bit(
     cluster: RayCluster,
     mlagents_style: Callable[..., Any],

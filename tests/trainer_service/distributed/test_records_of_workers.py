@@ -78,7 +78,7 @@ def test_records_cross_processes_bit_for_bit_and_can_be_learned_from(kind: str, 
     assert all(array.flags.writeable for batch in batches(run) for array in arrays(writable(shipped(batch))))
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ["memory", "groups"])
 def test_what_was_shipped_teaches_the_same(kind: str, tmp_path: Path) -> None:
     run = run_of(kind, tmp_path)
     request = run.pool.requests[-1].policies["A"]
@@ -119,12 +119,6 @@ def test_memories_are_shipped_with_the_steps(tmp_path: Path) -> None:
     assert not first.memories[starts][0].any()  # nothing is remembered at the start of an episode
 
 
-def test_pictures_stay_bytes(tmp_path: Path) -> None:
-    for part in trajectories(run_of("pictures", tmp_path)):
-        assert part.observations[0].dtype == np.uint8
-        assert part.observations[0].shape[1:] == (3, 20, 20)
-
-
 def test_groups_of_different_workers_stay_apart(tmp_path: Path) -> None:
     run = run_of("groups", tmp_path)
     parts = trajectories(run)[:2]
@@ -139,9 +133,8 @@ def test_groups_of_different_workers_stay_apart(tmp_path: Path) -> None:
     assert ((decided < of_first).all(axis=1) | (decided >= of_first).all(axis=1)).all()
 
 
-@pytest.mark.parametrize("deterministic", [False, True])
-def test_actions_are_those_of_the_policy_that_was_published(tmp_path: Path, deterministic: bool) -> None:
-    network = {"hidden_units": 8, "num_layers": 1, "normalize": False, "deterministic": deterministic}
+def test_actions_are_those_of_the_policy_that_was_published(tmp_path: Path) -> None:
+    network = {"hidden_units": 8, "num_layers": 1, "normalize": False}
     options = options_of({"A": {**SMALL_PPO, "network_settings": network}})
     run = learn_in_process(options, walkers({"A?team=0": Walk(length=1)}), tmp_path)
     requests = {request.number: request for request in run.pool.requests}
@@ -161,7 +154,7 @@ def test_actions_are_those_of_the_policy_that_was_published(tmp_path: Path, dete
             same = (likeliest.discrete_actions == part.discrete_actions)[:, 0]
             np.testing.assert_allclose(part.log_probs[same], likeliest.log_probs[same], rtol=1e-5)
             assert same.any()
-            assert same.all() == deterministic
+            assert not same.all()
             compared += len(part)
     assert compared > 100
 
@@ -232,24 +225,3 @@ def test_the_most_recent_of_a_statistic_is_that_of_the_first_worker(tmp_path: Pa
     series = learn_in_process(options, worlds, tmp_path).behaviors["A"].partial_summary(1.0).series
     assert series["Last"].value == 0.0
     assert 0.5 < series["Mean"].value < 1.5
-
-
-def test_the_most_recent_of_a_statistic_is_of_a_worker_with_the_behavior(tmp_path: Path) -> None:
-    from unity_bridge.side_channels import Aggregation
-
-    def worlds(number: int, academy: Any) -> Any:
-        world = walkers({f"{'AB'[number]}?team=0": Walk()})(number, academy)
-        advance = world.step
-
-        def step(actions: Any) -> Any:
-            academy.add_statistic("Last", float(number), Aggregation.MOST_RECENT)
-            return advance(actions)
-
-        world.step = step
-        return world
-
-    settings = {**SMALL_PPO, "summary_freq": 10**6}
-    options = options_of({"A": settings, "B": settings})
-    behaviors = learn_in_process(options, worlds, tmp_path).behaviors
-    last = {name: each.partial_summary(1.0).series["Last"].value for name, each in behaviors.items()}
-    assert last == {"A": 0.0, "B": 1.0}

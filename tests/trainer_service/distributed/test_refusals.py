@@ -44,9 +44,8 @@ def test_simulators_that_attach_are_no_workers_own(workplace: Path) -> None:
     assert "set env_settings.env_path (--env), or num_workers to 0" in said
 
 
-@pytest.mark.parametrize("side_channels", [[object()], lambda simulator: []])
-def test_side_channels_of_users_have_no_simulators(workplace: Path, side_channels: Any) -> None:
-    said = refused(run_of(workplace), side_channels=side_channels)
+def test_side_channels_of_users_have_no_simulators(workplace: Path) -> None:
+    said = refused(run_of(workplace), side_channels=[object()])
     assert "distributed.num_workers: side channels of yours live in the trainer's process" in said
 
 
@@ -76,14 +75,9 @@ def test_the_command_line_refuses_without_a_traceback(
 
 
 CHECKED = {
-    "{num_workers: 2}": "ok",
-    "{num_workers: 2, collection: async}": "ok",
     "{num_workers: 2, ray_address: auto, min_workers: 2, num_learners: 2}": "ok",
     "{num_workers: 2, collection: asink}": "distributed.collection: expected 'sync' or 'async', got 'asink'",
-    "{num_workers: -2}": "distributed.num_workers: expected at least 0, got -2",
-    "{num_worker: 2}": "distributed.num_worker: unknown key",
     "{num_workers: 2, min_workers: 3}": "distributed.min_workers: expected at most 2 (num_workers), got 3",
-    "{num_learners: 0}": "distributed.num_learners: expected",
 }
 
 
@@ -146,6 +140,7 @@ assert not torch.distributed.is_initialized()
 """
 
 
+@pytest.mark.thorough
 @pytest.mark.process
 def test_a_run_without_workers_and_ranks_loads_nothing_of_them_nor_torchs_compiler(
     configure: Callable[..., Path],

@@ -91,6 +91,7 @@ def test_an_update_without_a_rank_is_undone(
     assert process.poll() == -signal.SIGKILL
 
 
+@pytest.mark.thorough
 def test_ranks_end_by_themselves_when_it_is_over(capfd: pytest.CaptureFixture[str]) -> None:
     with start_ranks(3, CPU) as ranks:
         ranks.set_threads(1)

@@ -90,6 +90,7 @@ def ranks_of(run: Process) -> list[int]:
     return [pid for pid in run.descendants() if b"learners.rank" in cmdline(pid)]
 
 
+@pytest.mark.thorough
 def test_a_killed_rank_ends_a_run_that_others_resume(runs: Runs) -> None:
     first = runs.learn(*RANKS)
     first.wait_for_output("Step: ")
@@ -126,6 +127,7 @@ def test_no_rank_outlives_a_killed_trainer(runs: Runs) -> None:
     wait_until(lambda: not set(ranks) & set(run.descendants()), "the end of all ranks", END_S)
 
 
+@pytest.mark.thorough
 def test_torchrun_starts_a_bundled_run(runs: Runs) -> None:
     config = (
         (REPOSITORY / "configs" / "basic.yaml").read_text().replace("max_steps: 20000", "max_steps: 2000")

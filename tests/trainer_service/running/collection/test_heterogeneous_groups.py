@@ -82,19 +82,6 @@ def test_other_behaviors_stay_as_they_are() -> None:
     assert teams.split(merged, {"Referee": actions}) == {"Referee": actions}
 
 
-def test_unusable_values_count_for_the_team() -> None:
-    tick = first_tick()
-    merged = HeterogeneousGroups(PURSUIT).merge(
-        Tick(0, tick.new_specs, tick.steps, replaced={"Leader?team=0": 2, "Runner?team=0": 3})
-    )
-    assert merged.replaced == {"Pursuit?team=0": 5}
-
-
-def test_without_teams_a_tick_is_the_very_one() -> None:
-    tick = first_tick()
-    assert HeterogeneousGroups({}).merge(tick) is tick
-
-
 SPECS = {"Leader?team=0": LEADER, "Runner?team=0": RUNNER}
 
 

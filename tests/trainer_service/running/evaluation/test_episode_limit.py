@@ -34,14 +34,6 @@ def seen_by(limit: EpisodeLimit, *ticks: StepBatch) -> list[LimitedBatch]:
     return [limit.observe(0, 0, each) for each in ticks]
 
 
-def test_without_a_limit_a_tick_counts_as_it_is() -> None:
-    limit, batch = EpisodeLimit(), tick([1, 2], [3])
-    (seen,) = seen_by(limit, batch)
-    assert seen.batch is batch
-    assert seen.waiting.tolist() == [0, 1]
-    assert not seen.cut.any()
-
-
 def test_an_episode_at_the_limit_is_truncated_where_it_stands() -> None:
     *_, before, at = seen_by(EpisodeLimit(2), tick([1, 2]), tick([1, 2]), tick([2, 1, 3]))
     assert before.batch.num_terminal == 0
@@ -91,12 +83,6 @@ def test_a_group_is_cut_with_its_first_member_at_the_limit() -> None:
     (anew,) = seen_by(limit, ended)
     assert anew.batch.agent_ids.tolist() == [1, 2]
     assert anew.batch.num_terminal == 0
-
-
-def test_members_that_come_later_in_turn_are_cut_too() -> None:
-    *_, cut, late = seen_by(EpisodeLimit(1), tick([1, 2], group=7), tick([1], group=7), tick([2], group=7))
-    assert cut.batch.agent_ids.tolist() == [1]
-    assert (late.batch.agent_ids.tolist(), late.cut.tolist()) == ([2], [True])
 
 
 def test_a_ledger_scores_what_was_earned_until_the_cut() -> None:

@@ -167,12 +167,12 @@ def lines_of(caplog: pytest.LogCaptureFixture, loop: EpisodeLoop) -> list[str]:
 
 
 def test_silence_is_told_of_with_growing_pauses(caplog: pytest.LogCaptureFixture) -> None:
-    loop = EpisodeLoop(World({"Ball?team=0": [NEVER]}), clock=ticking(1.0), check_stop=until(1000))
+    loop = EpisodeLoop(World({"Ball?team=0": [NEVER]}), clock=ticking(1.0), check_stop=until(300))
     lines = lines_of(caplog, loop)
     assert "No episode has ended for 30 s. 'Ball': 0 of 7 ended" in lines[0]
     assert "have lasted 29 steps so far. Perhaps episodes of this environment have no end." in lines[0]
     assert "--max-episode-steps N" in lines[0]
-    assert 4 <= len(lines) <= 6  # at 30 s, 90 s, 210 s, 450 s, 930 s
+    assert len(lines) == 3  # at 30 s, 90 s, 210 s
 
 
 def test_ends_that_come_are_no_silence(caplog: pytest.LogCaptureFixture) -> None:
@@ -198,13 +198,12 @@ def test_a_policy_whose_agents_never_came_is_named(caplog: pytest.LogCaptureFixt
     ]
 
 
-@pytest.mark.parametrize("begun", [0, 3])
-def test_agents_that_are_gone_are_not_waited_for_for_ever(begun: int) -> None:
+def test_agents_that_are_gone_are_not_waited_for_for_ever() -> None:
     world = World({"Ball?team=0": [NEVER]})
     ticks = count()
 
     def vanish() -> None:
-        world.silent = next(ticks) >= begun
+        world.silent = next(ticks) >= 3
 
     with pytest.raises(UserError, match="no episode has ended for 10,"):
         evaluate(EpisodeLoop(world, 50, check_stop=vanish), policies(), episodes=7)

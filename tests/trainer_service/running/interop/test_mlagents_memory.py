@@ -73,17 +73,6 @@ def test_the_recurrent_critic_equals_the_original_over_a_sequence(expected) -> N
     np.testing.assert_allclose(values.numpy().reshape(agents, steps).T, expected["value"], atol=1e-5)
 
 
-def test_it_remembers_as_the_model_that_ml_agents_exported(expected) -> None:
-    session, policy = onnxruntime.InferenceSession(FOLDER / "Hallway.onnx"), Policy(converted())
-    memories, recurrent = None, np.zeros((1, 1, MEMORY_SIZE), np.float32)
-    for observations in expected["obs"][:, :1]:
-        feed = {"obs_0": observations, "action_masks": np.ones((1, 5), np.float32), "recurrent_in": recurrent}
-        discrete, recurrent = session.run(["deterministic_discrete_actions", "recurrent_out"], feed)
-        actions, memories = policy.predict(observations, memories)
-        np.testing.assert_array_equal(actions.discrete, discrete)
-        np.testing.assert_allclose(memories, recurrent[0], atol=1e-5, rtol=0)
-
-
 def test_adams_moments_of_memories_are_mapped_to_their_tensors() -> None:
     content = torch.load(FOLDER / "Hallway" / "checkpoint.pt", weights_only=True)
     state = converted().algorithm

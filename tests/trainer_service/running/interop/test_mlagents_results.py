@@ -20,7 +20,7 @@ from trainer_service.running.interop.mlagents_checkpoint import MLAgentsCheckpoi
 from trainer_service.running.interop.mlagents_results import import_results, spec_of
 from trainer_service.running.policy import load_policy
 from trainer_service.running.runs.checkpoint import load_checkpoint, read_content
-from unity_bridge.specs import ActionSpec, DimensionProperty, ObservationType
+from unity_bridge.specs import DimensionProperty, ObservationType
 
 RUNS = Path(__file__).parents[2] / "mlagents_runs"
 
@@ -72,13 +72,6 @@ def test_lessons_are_kept(original: Path) -> None:
     }
 
 
-def test_sensors_and_actions_are_those_of_the_model(original: Path) -> None:
-    import_results(original, "new", results_dir=Path("results"))
-    spec = load_checkpoint(Path("results/new/Hybrid/checkpoint.safetensors")).spec
-    assert [sensor.shape for sensor in spec.observation_specs] == [(3,), (2,)]
-    assert spec.action_spec == ActionSpec(1, (3, 3))
-
-
 def test_a_behavior_with_a_space_and_a_camera(workplace: Path) -> None:
     imported = import_results(RUNS / "camera", "my car", results_dir=Path("my results"))
     assert imported.folder == Path("my results/my car")
@@ -119,36 +112,20 @@ def test_a_folder_of_ml_agents_is_resumed_where_it_lies(
     assert checkpoint.algorithm["optimizer"]["steps"] > 24
 
 
-@pytest.mark.parametrize("way", ["flag", "init_path"])
 def test_a_run_starts_from_the_weights_of_ml_agents(
-    mlagents_style: Callable[..., Any], original: Path, way: str
+    mlagents_style: Callable[..., Any], original: Path
 ) -> None:
-    path, flags = _longer(original), ["--initialize-from=old"]
-    if way == "init_path":
-        plain = yaml.safe_load(path.read_text())
-        plain["behaviors"]["Hybrid"]["init_path"] = str(original / "Hybrid" / "checkpoint.pt")
-        path.write_text(yaml.safe_dump(plain))
-        flags = []
+    path = _longer(original)
     # So slow that nothing moves: what is saved at the end is what was read at the start.
     text = path.read_text().replace("learning_rate: 0.003", "learning_rate: 1.0e-30")
     path.write_text(text.replace("max_steps: 900", "max_steps: 150"))
-    said = mlagents_style("learn", path, "--run-id=new", *flags, "--env=sim:hybrid")
+    said = mlagents_style("learn", path, "--run-id=new", "--initialize-from=old", "--env=sim:hybrid")
     assert said.code == 0, said.err
     assert "Starting 'Hybrid' from step 0 with the weights of" in said.out
     theirs = read_content(original / "Hybrid" / "checkpoint.pt")["Policy"]
     network = load_checkpoint(Path("results/new/Hybrid/checkpoint.safetensors")).algorithm["network"]
     key = "network_body._body_endoder.seq_layers.0.weight"
     np.testing.assert_allclose(network["actor.body.layers.0.weight"], theirs[key], atol=1e-6)
-
-
-def test_settings_that_do_not_fit_end_a_start_by_name(
-    mlagents_style: Callable[..., Any], original: Path
-) -> None:
-    path = _longer(original)
-    path.write_text(path.read_text().replace("hidden_units: 8", "hidden_units: 16"))
-    said = mlagents_style("learn", path, "--run-id=new", "--initialize-from=old", "--env=sim:hybrid")
-    assert said.code == 2
-    assert "seq_layers.0.weight of Policy has shape (8, 5), expected (16, 5)" in said.err
 
 
 def _longer(original: Path) -> Path:
@@ -205,14 +182,8 @@ def _flat_model(folder: Path) -> None:
             lambda folder: (folder / "Hybrid.onnx").write_bytes(b"\xff\xff"),
             r"model '.*Hybrid\.onnx' is damaged",
         ),
-        (lambda folder: (folder / "Hybrid.onnx").write_bytes(b""), r"has the inputs {}; expected obs_0"),
         (_wider_model, r"seq_layers\.0\.weight of Policy has shape \(8, 5\), expected \(8, 6\)"),
         (_flat_model, r"with 1 to 3 known dimensions each"),
-        (
-            lambda folder: (folder / "Hybrid/checkpoint.pt").write_bytes(b"PK\x03\x04junk"),
-            r"is damaged",
-        ),
-        (shutil.rmtree, r"has no configuration\.yaml"),
     ],
 )
 def test_a_folder_that_cannot_be_imported_makes_no_run(
@@ -228,11 +199,6 @@ def test_a_run_of_ours_is_not_imported(original: Path) -> None:
     import_results(original, "new", results_dir=Path("results"))
     with pytest.raises(UserError, match="is not a checkpoint of ML-Agents"):
         import_results(Path("results/new"), "newer", results_dir=Path("results"))
-
-
-def test_a_run_id_that_is_taken_is_named(original: Path) -> None:
-    with pytest.raises(UserError, match="run id 'old' is taken"):
-        import_results(original, "old", results_dir=Path("results"))
 
 
 def test_a_model_of_an_earlier_step_tells_the_sensors_too(original: Path) -> None:
@@ -264,9 +230,7 @@ def _policy(goal_width: int | None) -> MLAgentsCheckpoint:
 SETTINGS = TrainerSettings.model_validate({"trainer_type": "ppo", "network_settings": {"hidden_units": 8}})
 
 
-@pytest.mark.parametrize(
-    ("width", "goals"), [(None, []), (2, [2]), (3, [0]), (8, [1]), (11, [0, 1]), (13, [0, 1, 2])]
-)
+@pytest.mark.parametrize(("width", "goals"), [(None, []), (3, [0]), (11, [0, 1])])
 def test_goals_are_told_by_the_width_of_what_they_feed(
     tmp_path: Path, width: int | None, goals: list[int]
 ) -> None:
@@ -278,11 +242,10 @@ def test_goals_are_told_by_the_width_of_what_they_feed(
     assert sensors[0].dimension_property == (DimensionProperty.NONE,)
 
 
-@pytest.mark.parametrize("width", [3, 5, 1])
-def test_ambiguous_goal_sensors_are_not_guessed(tmp_path: Path, width: int) -> None:
+def test_ambiguous_goal_sensors_are_not_guessed(tmp_path: Path) -> None:
     model = _model(tmp_path / "model.onnx", [(3,), (3,), (2,)])
     with pytest.raises(UserError, match=r"with a goal, and which of the sensors .*--initialize-from"):
-        spec_of(model, _policy(width), SETTINGS)
+        spec_of(model, _policy(3), SETTINGS)
 
 
 def test_a_checkpoint_that_does_not_tell_its_actions_is_named(tmp_path: Path) -> None:

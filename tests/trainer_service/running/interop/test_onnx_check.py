@@ -115,33 +115,6 @@ def test_a_model_that_cannot_be_run_costs_a_warning(tmp_path: Path) -> None:
     assert message.startswith("could not be compared with its policy: ")
 
 
-def test_the_random_streams_of_a_run_are_left_alone(tmp_path: Path) -> None:
-    torch.manual_seed(3)
-    expected = torch.rand(3)
-    torch.manual_seed(3)
-    exported(tmp_path, "hybrid")
-    assert torch.equal(torch.rand(3), expected)
-
-
-def test_large_pictures_need_onnxruntime_which_is_logged_once(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(export_check, "_MAX_IN_NUMPY", 1000)
-    monkeypatch.setattr(export_check, "_has_onnxruntime", lambda: False)
-    export_check._log_once.cache_clear()
-    caplog.set_level(logging.INFO)
-    network, spec = POLICIES["picture"]()
-    model = export.to_onnx(network, spec)
-
-    def never(_: Any) -> Any:
-        raise AssertionError
-
-    for _ in range(2):
-        assert model_mismatch(model, spec, 0, never) is None
-    (record,) = caplog.records
-    assert "where onnxruntime is installed" in record.message
-
-
 def test_questions_leave_a_choice_and_leave_things_out() -> None:
     spec = BehaviorSpec((LIST, PICTURE), ActionSpec(0, (3, 2)))
     inputs = random_inputs(spec, 4)

@@ -13,7 +13,6 @@ import pytest
 from trainer_service.errors import UserError
 from trainer_service.running.metrics import log_file as log_file_module
 from trainer_service.running.metrics.log_file import log_file
-from trainer_service.running.runs.files import SaveError
 from trainer_service.running.runs.layout import OLDER_LOGS
 
 LOGGER = logging.getLogger("unity_bridge.server.bridge")
@@ -96,14 +95,6 @@ def test_an_unexpected_error_leaves_its_traceback(path: Path) -> None:
     assert path.read_text().endswith("ZeroDivisionError: unexpected\n")
 
 
-def test_afterwards_nothing_is_written(path: Path) -> None:
-    with log_file(path, append=False):
-        pass
-    before = path.read_text()
-    LOGGER.info("later")
-    assert path.read_text() == before
-
-
 def test_a_full_disk_costs_lines_only(
     path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -117,9 +108,3 @@ def test_a_full_disk_costs_lines_only(
         LOGGER.info("written")
     assert path.read_text().endswith("written\n")
     assert capsys.readouterr().err == ""
-
-
-def test_a_file_that_cannot_be_opened_is_refused(path: Path) -> None:
-    path.mkdir(parents=True)
-    with pytest.raises(SaveError, match=r"trainer\.log"), log_file(path, append=True):
-        pass

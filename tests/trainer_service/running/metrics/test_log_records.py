@@ -60,13 +60,6 @@ def test_the_line_of_a_summary_has_its_metrics() -> None:
     assert [key for key in metrics if key.endswith("_hist")] == ["Goals_hist"]
 
 
-def test_the_versions_are_a_line_like_others() -> None:
-    stream = io.StringIO()
-    with Console(stream=stream, log_format="json") as console:
-        console.banner(communicator_api="1.5.0", pytorch="2.9.0")
-    assert "PyTorch: 2.9.0" in lines(stream)[0]["message"]
-
-
 def test_a_terminal_gets_no_table_between_json_lines() -> None:
     stream = Terminal()
     with Console(stream=stream, log_format="json") as console:

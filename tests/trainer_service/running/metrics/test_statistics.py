@@ -23,17 +23,6 @@ def test_episode_statistics_by_hand() -> None:
     assert (stats.mean_length, stats.mean_group_return) == (20.0, 6.0)
 
 
-def test_without_episodes_there_are_no_means() -> None:
-    stats = EpisodeStats()
-    assert stats.episodes == 0
-    assert stats.mean_return is stats.std_return is stats.mean_length is stats.mean_group_return is None
-
-
-def test_each_return_has_its_length() -> None:
-    with pytest.raises(ValueError, match="returns for"):
-        EpisodeStats(np.zeros(2), np.zeros(3))
-
-
 def test_a_scalar_is_the_mean_over_all_its_values() -> None:
     statistics = Statistics("Ball")
     statistics.add("Policy/Entropy", 1.0)
@@ -43,13 +32,6 @@ def test_a_scalar_is_the_mean_over_all_its_values() -> None:
     statistics.add("Policy/Nothing", [])
     drained = statistics.drain(step=10, wall_s=1.0, steps_per_s=5.0)
     assert values(drained) == {"Policy/Entropy": 3.0, "Losses/Value Loss": 4.0}
-
-
-def test_many_small_floats_are_summed_in_double_precision() -> None:
-    statistics = Statistics("Ball")
-    statistics.add("x", np.full(1_000_000, 0.1, dtype=np.float32))
-    mean = statistics.drain(step=1, wall_s=1.0, steps_per_s=1.0).series["x"].mean
-    assert mean == pytest.approx(float(np.float32(0.1)), rel=1e-12)
 
 
 def test_draining_hands_everything_out_once() -> None:
@@ -93,11 +75,8 @@ def test_a_simulators_statistic_is_gathered_as_it_asks(aggregation: Aggregation,
     )
 
 
-OURS = ["Policy/Entropy", "Losses/Value Loss", "Self-play/ELO", "Distributed/Workers", "Saving/Failures"]
-
-
-@pytest.mark.parametrize("aggregation", Aggregation)
-@pytest.mark.parametrize("name", OURS)
+@pytest.mark.parametrize("aggregation", [Aggregation.AVERAGE, Aggregation.MOST_RECENT])
+@pytest.mark.parametrize("name", ["Policy/Entropy", "Saving/Failures"])
 def test_a_simulators_statistic_does_not_touch_the_trainers(name: str, aggregation: Aggregation) -> None:
     statistics = Statistics("Ball")
     statistics.add_stat(stat(9.0, aggregation, name))

@@ -51,18 +51,6 @@ def test_the_time_of_an_inner_block_is_not_its_parents(clock: Clock) -> None:
     assert update["children"] == {"minibatch": {"total": 4.0, "count": 1, "self": 4.0}}
 
 
-def test_one_name_in_two_places_is_two_blocks(clock: Clock) -> None:
-    timers = Timers()
-    with timers("save"):
-        clock.advance(1.0)
-    with timers("update"), timers("save"), timers("save"):
-        clock.advance(2.0)
-    root = document(timers)["children"]
-    assert root["save"]["total"] == 1.0
-    assert root["update"]["children"]["save"]["total"] == 2.0
-    assert root["update"]["children"]["save"]["children"]["save"]["total"] == 2.0
-
-
 def test_the_root_covers_the_life_of_the_timers(clock: Clock) -> None:
     timers = Timers()
     clock.advance(1.0)
@@ -101,11 +89,3 @@ def test_gauges_keep_value_range_and_count() -> None:
         timers.gauge("Ball.Policy.Entropy.mean", value)
     expected = {"value": 3.0, "min": -1.0, "max": 5.0, "count": 4}
     assert document(timers)["gauges"] == {"Ball.Policy.Entropy.mean": expected}
-
-
-def test_the_metadata_names_versions() -> None:
-    metadata = json.loads(Timers().to_json({"pytorch_version": "2.9.0"}))["metadata"]
-    assert metadata["timer_format_version"] == "0.1.0"
-    assert metadata["pytorch_version"] == "2.9.0"
-    assert metadata["start_time_seconds"] <= metadata["end_time_seconds"]
-    assert metadata.keys() > {"python_version", "command_line_arguments", "numpy_version"}

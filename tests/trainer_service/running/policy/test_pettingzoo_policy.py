@@ -45,8 +45,11 @@ def play(agents: list[Any], env: Any, episodes: int, seed: int) -> None:
             observations, _, _, _, infos = env.step({agent: actions[agent] for agent in env.agents})
 
 
-@pytest.mark.parametrize("masks", ["observation", "info"])
-@pytest.mark.parametrize("settings", [{"trainer_type": "ppo", **MEMORY}, {"trainer_type": "happo"}], ids=str)
+@pytest.mark.parametrize(
+    ("masks", "settings"),
+    [("observation", {"trainer_type": "ppo", **MEMORY}), ("info", {"trainer_type": "happo"})],
+    ids=["memory", "happo"],
+)
 def test_agents_that_leave_and_come_act_as_in_evaluate(masks: str, settings: Any, tmp_path: Path) -> None:
     """Two behaviors, of which critics saw a state; masks, memories, and agents with actors of their own."""
 

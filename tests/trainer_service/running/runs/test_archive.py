@@ -14,11 +14,8 @@ import pytest
 import torch
 
 from trainer_service.errors import UserError
-from trainer_service.running.behaviors.saving import checkpoint_of
 from trainer_service.running.interop.mlagents_checkpoint import load_mlagents_checkpoint
-from trainer_service.running.policy import Policy
 from trainer_service.running.runs.archive import ArchiveError, read_tensors
-from trainer_service.running.runs.checkpoint import Checkpoint, load_checkpoint, plain_checkpoint
 
 MLAGENTS = Path(__file__).parents[2] / "mlagents_runs" / "hybrid" / "Hybrid" / "checkpoint.pt"
 START, END = b"\x80\x02", b"."
@@ -102,13 +99,6 @@ def test_all_that_torch_reads_of_plain_values_is_read_alike(tmp_path: Path) -> N
     torch.save(KEPT, tmp_path / "kept.pt")
     assert same(read_tensors(tmp_path / "kept.pt"), torch.load(tmp_path / "kept.pt", weights_only=True))
     assert same(read_tensors(MLAGENTS), torch.load(MLAGENTS, weights_only=True))
-
-
-def test_tensors_that_share_their_numbers_still_do(tmp_path: Path) -> None:
-    torch.save(KEPT, tmp_path / "kept.pt")
-    one, other = read_tensors(tmp_path / "kept.pt")["shared"]
-    one[0] = 7
-    assert other[0] == 7
 
 
 def repeated_list(levels: int) -> bytes:
@@ -262,12 +252,6 @@ def test_an_archive_that_is_none_of_torchs(
         read_tensors(path)
 
 
-@pytest.fixture
-def checkpoint(make_behavior) -> Checkpoint:
-    made: Checkpoint = checkpoint_of(make_behavior(name="Walker"))
-    return made
-
-
 def mutated(program: bytes, chance: random.Random) -> bytes:
     """A few bytes changed, taken out, doubled or moved."""
     changed = bytearray(program)
@@ -288,35 +272,13 @@ def mutated(program: bytes, chance: random.Random) -> bytes:
     return bytes(changed)
 
 
-def test_a_mutated_checkpoint_is_refused_in_words_or_works(checkpoint: Checkpoint, tmp_path: Path) -> None:
-    path, chance = tmp_path / "checkpoint.pt", random.Random(5)
-    torch.save(plain_checkpoint(checkpoint), path)
-    parts = parts_of(path)
-    refused = 0
-    for _ in range(300):
-        write(path, {**parts, "data.pkl": mutated(parts["data.pkl"], chance)})
-        try:
-            Policy.load(path)
-        except UserError:
-            refused += 1
-    assert refused > 200
-
-
-def test_so_is_a_mutated_one_of_ml_agents(tmp_path: Path) -> None:
+def test_a_mutated_checkpoint_is_refused_in_words_or_works(tmp_path: Path) -> None:
     parts, path, chance = parts_of(MLAGENTS), tmp_path / "checkpoint.pt", random.Random(5)
     refused = 0
-    for _ in range(100):
+    for _ in range(60):
         write(path, {**parts, "data.pkl": mutated(parts["data.pkl"], chance)})
         try:
             load_mlagents_checkpoint(path)
         except UserError:
             refused += 1
-    assert refused > 50
-
-
-def test_a_damaged_checkpoint_names_its_file(checkpoint: Checkpoint, tmp_path: Path) -> None:
-    path = tmp_path / "checkpoint.pt"
-    torch.save(plain_checkpoint(checkpoint), path)
-    write(path, {**parts_of(path), "data.pkl": START + b"cos\nsystem\n" + END})
-    with pytest.raises(UserError, match=r"checkpoint '.*checkpoint\.pt' is damaged: it names 'os\.system'"):
-        load_checkpoint(path)
+    assert refused > 30

@@ -29,18 +29,6 @@ def test_the_file_holds_exactly_the_data(tmp_path: Path, data: bytes | str, stor
     assert (tmp_path / "file").read_bytes() == stored
 
 
-def test_folders_on_the_way_are_made(tmp_path: Path) -> None:
-    write_atomic(tmp_path / "a" / "b" / "file", "x")
-    assert (tmp_path / "a" / "b" / "file").read_text() == "x"
-
-
-def test_a_longer_previous_file_leaves_nothing_behind(tmp_path: Path) -> None:
-    write_atomic(tmp_path / "file", "long content")
-    write_atomic(tmp_path / "file", "short")
-    assert (tmp_path / "file").read_text() == "short"
-    assert names(tmp_path) == ["file"]
-
-
 @pytest.mark.parametrize("function", ["fsync", "replace"])
 def test_a_disk_that_fills_up_leaves_the_previous_file_whole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, function: str

@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 from trainer_service.errors import UserError
-from trainer_service.running.runs.files import SaveError
 from trainer_service.running.runs.folder import RunFolder
 from trainer_service.running.runs.status import TrainingStatus
 
@@ -49,39 +48,6 @@ OURS = (
 )
 
 
-def test_the_layout_is_that_of_ml_agents(tmp_path: Path) -> None:
-    with RunFolder.open(tmp_path, "run") as run:
-        paths = {
-            run.configuration: "configuration.yaml",
-            run.metrics: "metrics.jsonl",
-            run.film(500): "film-500.gif",
-            run.run_logs: "run_logs",
-            run.status: "run_logs/training_status.json",
-            run.timers: "run_logs/timers.json",
-            run.player_log(3): "run_logs/Player-3.log",
-            run.behavior("Ball"): "Ball",
-            run.checkpoint("Ball"): "Ball/checkpoint.safetensors",
-            run.numbered("Ball", 500): "Ball/Ball-500.safetensors",
-            run.replay("Ball"): "Ball/replay.npz",
-            run.replay_rows("Ball", 500, "steps", 64): "Ball/replay-500-steps-64.npz",
-            run.numbered("Ball", 500, ".onnx"): "Ball/Ball-500.onnx",
-            run.final_model("Ball"): "Ball.onnx",
-            run.final_model("My.Ball"): "My.Ball.onnx",
-        }
-        for path, expected in paths.items():
-            assert path == tmp_path / "run" / expected
-
-
-def test_the_run_files_are_written_where_they_belong(tmp_path: Path) -> None:
-    with RunFolder.open(tmp_path / "results", "run") as run:
-        run.write_configuration("behaviors: {}\n")
-        run.write_status(TrainingStatus(torch_version="2.9.0"))
-        run.write_timers("{}")
-        assert run.configuration.read_text() == "behaviors: {}\n"
-        assert run.timers.read_text() == "{}"
-        assert run.read_status(torch_version="2.9.0") == TrainingStatus(torch_version="2.9.0")
-
-
 def test_a_finished_run_leaves_only_its_own_files(tmp_path: Path) -> None:
     with RunFolder.open(tmp_path, "run") as run:
         run.write_configuration("x")
@@ -104,9 +70,7 @@ def test_a_taken_run_id_without_a_policy_has_nothing_to_lose(tmp_path: Path) -> 
         RunFolder.open(tmp_path, "run")
 
 
-@pytest.mark.parametrize(
-    "kept", ["metrics.jsonl", "Ball/checkpoint.safetensors", "Ball/Ball-5.onnx", "set-aside-1/Ball/Ball-7.pt"]
-)
+@pytest.mark.parametrize("kept", ["metrics.jsonl", "Ball/Ball-5.onnx", "set-aside-1/Ball/Ball-7.pt"])
 def test_what_may_be_learned_is_not_said_to_be_nothing(tmp_path: Path, kept: str) -> None:
     fill(tmp_path / "run", "Ball/events.out.tfevents.1700000000.host.1.0", kept)
     with pytest.raises(UserError, match=r"holds an earlier run\. Either choose a new --run-id"):
@@ -137,18 +101,6 @@ def test_resuming_a_run_that_is_missing_names_the_nearest(tmp_path: Path) -> Non
     assert not (tmp_path / "walker_1").exists()
 
 
-def test_resuming_without_a_results_folder_changes_nothing(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="no run 'run'"):
-        RunFolder.open(tmp_path / "results", "run", resume=True)
-    assert snapshot(tmp_path) == {}
-
-
-def test_force_removes_the_earlier_run(tmp_path: Path) -> None:
-    fill(tmp_path / "run", *OURS)
-    RunFolder.open(tmp_path, "run", force=True).close()
-    assert snapshot(tmp_path) == {"run": None}
-
-
 def test_force_leaves_what_a_user_put_there(tmp_path: Path) -> None:
     users = (
         "notes.txt",
@@ -177,22 +129,10 @@ def test_force_does_not_follow_links_out_of_the_run(tmp_path: Path) -> None:
     assert (tmp_path / "elsewhere" / "checkpoint.safetensors").exists()
 
 
-def test_force_without_an_earlier_run_is_an_ordinary_start(tmp_path: Path) -> None:
-    with RunFolder.open(tmp_path, "run", force=True) as run:
-        assert run.writable
-
-
 def test_resume_wins_over_force_so_that_nothing_is_lost(tmp_path: Path) -> None:
     fill(tmp_path / "run", "Ball/checkpoint.safetensors")
     RunFolder.open(tmp_path, "run", resume=True, force=True).close()
     assert (tmp_path / "run" / "Ball" / "checkpoint.safetensors").exists()
-
-
-def test_initializing_gives_the_folder_of_the_other_run(tmp_path: Path) -> None:
-    fill(tmp_path / "teacher", "Ball/checkpoint.safetensors")
-    with RunFolder.open(tmp_path, "pupil", initialize_from="teacher") as run:
-        assert run.path == tmp_path / "pupil"
-        assert run.initialize_from == tmp_path / "teacher"
 
 
 def test_initial_weights_are_of_any_folder(tmp_path: Path) -> None:
@@ -211,19 +151,10 @@ def test_a_missing_initial_run_is_refused_before_force_deletes(tmp_path: Path) -
     assert snapshot(tmp_path) == before
 
 
-def test_a_run_cannot_be_initialized_from_the_one_it_overwrites(tmp_path: Path) -> None:
+def test_inference_changes_nothing(tmp_path: Path) -> None:
     fill(tmp_path / "run", *OURS)
     before = snapshot(tmp_path)
-    with pytest.raises(UserError, match="--force would overwrite"):
-        RunFolder.open(tmp_path, "run", force=True, initialize_from="run")
-    assert snapshot(tmp_path) == before
-
-
-@pytest.mark.parametrize("flags", [{"resume": True}, {"force": True}, {"resume": True, "force": True}])
-def test_inference_changes_nothing(tmp_path: Path, flags: dict[str, bool]) -> None:
-    fill(tmp_path / "run", *OURS)
-    before = snapshot(tmp_path)
-    with RunFolder.open(tmp_path, "run", inference=True, **flags) as run:
+    with RunFolder.open(tmp_path, "run", inference=True, force=True) as run:
         assert not run.writable
         for write in (run.write_configuration, run.write_timers):
             with pytest.raises(RuntimeError, match="read only"):
@@ -235,22 +166,12 @@ def test_inference_changes_nothing(tmp_path: Path, flags: dict[str, bool]) -> No
     assert snapshot(tmp_path) == before
 
 
-def test_inference_of_a_new_run_makes_no_folder(tmp_path: Path) -> None:
-    RunFolder.open(tmp_path, "run", inference=True).close()
-    assert snapshot(tmp_path) == {}
-
-
 def test_inference_looks_at_a_run_that_is_being_trained(tmp_path: Path) -> None:
     with RunFolder.open(tmp_path, "run") as training:
         training.write_configuration("x")
         training.metrics.write_text("{}")
         RunFolder.open(tmp_path, "run", inference=True, resume=True).close()
         assert RunFolder.read(tmp_path, "run").configuration.read_text() == "x"
-
-
-def test_reading_a_run_that_is_missing_names_it(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="no run 'run'"):
-        RunFolder.read(tmp_path, "run")
 
 
 def test_pruning_deletes_numbered_files_and_nothing_else(tmp_path: Path) -> None:
@@ -304,12 +225,6 @@ def test_a_file_in_place_of_the_run_is_named(tmp_path: Path) -> None:
         RunFolder.open(tmp_path, "run", force=True)
 
 
-def test_a_file_in_place_of_the_results_folder_is_named(tmp_path: Path) -> None:
-    fill(tmp_path, "results")
-    with pytest.raises(SaveError, match="results"):
-        RunFolder.open(tmp_path / "results", "run")
-
-
 TRAIN = """
 import sys
 from trainer_service.running.runs.folder import RunFolder
@@ -321,20 +236,19 @@ sys.stdin.read()
 """
 
 
-@pytest.mark.parametrize("flag", ["resume", "force"])
 @pytest.mark.process
-def test_a_run_has_one_writer_until_that_is_killed(tmp_path: Path, flag: str) -> None:
+def test_a_run_has_one_writer_until_that_is_killed(tmp_path: Path) -> None:
     command = [sys.executable, "-c", TRAIN, str(tmp_path)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as trainer:
         try:
             assert trainer.stdout is not None
             assert trainer.stdout.readline() == "training\n"
             with pytest.raises(UserError, match=f"run id 'run' is in use: process {trainer.pid} "):
-                RunFolder.open(tmp_path, "run", **{flag: True})
+                RunFolder.open(tmp_path, "run", force=True)
             assert (tmp_path / "run" / "configuration.yaml").read_text() == "x"
         finally:
             trainer.kill()
-    with RunFolder.open(tmp_path, "run", **{flag: True}) as run:
+    with RunFolder.open(tmp_path, "run", force=True) as run:
         assert run.writable
 
 

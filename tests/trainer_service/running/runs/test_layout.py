@@ -44,10 +44,6 @@ def test_another_folder_of_runs_does_not_hide_a_folder() -> None:
     assert run_path("sweep/trial-0001", "others") == Path("others/sweep/trial-0001")
 
 
-def test_an_absolute_path_stays_as_it_is(tmp_path: Path) -> None:
-    assert run_path(tmp_path / "walk") == tmp_path / "walk"
-
-
 def test_an_unknown_id_is_looked_for_in_results() -> None:
     with pytest.raises(UserError, match=r"no run 'bal' in 'results'.*'ball'"):
         folder_of("bal")

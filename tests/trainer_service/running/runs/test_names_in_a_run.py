@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import pytest
-import yaml
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
@@ -103,11 +102,3 @@ def test_two_behaviors_never_write_to_one_path(one: str, other: str) -> None:
 def test_the_longest_name_leaves_room_for_every_suffix() -> None:
     paths = written(paths_of_a_behavior(RUN, "x" * LONGEST_NAME))
     assert max(len(path.name) for path in paths) <= 255 - len("1234567")  # longer process ids there may be
-
-
-@pytest.mark.parametrize("file", sorted((REPOSITORY / "configs").glob("*.yaml")), ids=lambda file: file.stem)
-def test_names_of_bundled_configurations_are_valid(file: Path) -> None:
-    document = yaml.safe_load(file.read_text(encoding="utf-8"))
-    teams = document.get("teams") or {}
-    names = [*(document.get("behaviors") or {}), *teams, *(each for team in teams.values() for each in team)]
-    assert [name for name in names if name_problem(name) is not None] == []

@@ -104,7 +104,7 @@ def test_compressed_files_are_refused(path: Path) -> None:
         loaded(path)
 
 
-@pytest.mark.parametrize("error", [MemoryError, OverflowError, AttributeError, RuntimeError])
+@pytest.mark.parametrize("error", [MemoryError, AttributeError])
 def test_errors_of_loading_the_arrays_become_messages(path: Path, error: type[Exception]) -> None:
     def refuse(_: Mapping[str, Any]) -> None:
         raise error("no")
@@ -173,8 +173,8 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("small_blocks")
-@pytest.mark.parametrize("before", [0, 2, 10, 24, 40, 66, 200])
-@pytest.mark.parametrize("more", [0, 2, 16, 40, 90])
+@pytest.mark.parametrize("before", [0, 10, 24, 66])
+@pytest.mark.parametrize("more", [0, 2, 40])
 def test_a_buffer_is_saved_whole_however_much_changed_since(tmp_path: Path, before: int, more: int) -> None:
     buffer = Buffer(tmp_path)
     for count in (before, more):
@@ -302,7 +302,7 @@ class SmallDisk:
 
 
 @pytest.mark.usefixtures("small_blocks")
-@pytest.mark.parametrize("room", range(4))
+@pytest.mark.parametrize("room", [0, 2])
 def test_a_save_that_fails_leaves_what_was_saved(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, room: int
 ) -> None:
@@ -326,7 +326,7 @@ class Killed(BaseException):
 
 @pytest.mark.usefixtures("small_blocks")
 @pytest.mark.parametrize("call", ["replace", "unlink"])
-@pytest.mark.parametrize("at", range(5))
+@pytest.mark.parametrize("at", [0, 1, 4])
 def test_a_kill_at_any_moment_leaves_one_of_the_two_states(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str, at: int
 ) -> None:
@@ -420,7 +420,6 @@ LISTED = [[0, 10, 100, 1, 1], [10, 20, 100, 1, 1]]
 @pytest.mark.parametrize(
     ("listed", "expected"),
     [
-        (np.zeros(5, np.int64), "is no list of files"),
         (np.zeros((0, 5), np.int64), "is no list of files"),
         (np.zeros((2, 4), np.int64), "is no list of files"),
         (np.zeros((2, 5)), "is no list of files"),

@@ -102,10 +102,6 @@ def test_a_behavior_may_be_called_metadata(tmp_path: Path) -> None:
     assert read_status(tmp_path / "status.json", torch_version="2.9.0") == status
 
 
-def test_an_unknown_behavior_has_saved_nothing() -> None:
-    assert TrainingStatus().behavior("Ball") == BehaviorStatus()
-
-
 def test_a_new_status_of_one_behavior_leaves_the_others() -> None:
     status = TrainingStatus(behaviors={"Ball": saved(1), "Pad": saved(2)}).with_behavior("Ball", saved(1, 3))
     assert status.behaviors == {"Ball": saved(1, 3), "Pad": saved(2)}
@@ -131,10 +127,6 @@ def test_pruning_spares_a_file_that_a_kept_checkpoint_needs() -> None:
     old = CheckpointRecord(1, "Ball/Ball-1.onnx", None, 0.0, (shared,))
     new = CheckpointRecord(2, "Ball/Ball-2.onnx", None, 0.0, (shared,))
     assert prune_checkpoints(BehaviorStatus((old, new)), 1)[1] == {"Ball-1.onnx"}
-
-
-def test_pruning_nothing_is_no_special_case() -> None:
-    assert prune_checkpoints(BehaviorStatus(), 5) == (BehaviorStatus(), frozenset())
 
 
 def test_file_names_are_found_whichever_system_wrote_them() -> None:

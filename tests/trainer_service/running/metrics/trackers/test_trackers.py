@@ -63,27 +63,12 @@ def test_damaged_memory_is_named(tmp_path: Path) -> None:
             Plain.made_of.recall()
 
 
-def test_inference_is_not_tracked(tmp_path: Path) -> None:
-    assert make_trackers(options(tmp_path, inference=True)) == []
-
-
-def test_an_unknown_tracker_has_its_nearest() -> None:
-    with pytest.raises(ConfigError, match=r"track\[0\]: expected a tracker, .* \(did you mean 'wandb'\?\)"):
-        parse_run_options({"track": ["wand"]})
-
-
 def test_an_unknown_tracker_is_answered_with_those_that_exist_and_their_extras() -> None:
     with pytest.raises(ConfigError) as refusal:
         parse_run_options({"track": ["aim"]})
     for name in ("mlflow", "trackio", "wandb"):
         assert re.search(rf"one of .*{name}.* got 'aim'", str(refusal.value))
     assert 'pip install -e ".[mlflow,trackio,wandb]"' in str(refusal.value)
-
-
-def test_a_factory_that_cannot_be_imported_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setitem(SUMMARY_WRITERS, "plain", "no_such_module:make")
-    with pytest.raises(UserError, match=r"--track plain: ModuleNotFoundError: .*no_such_module"):
-        make_trackers(options(tmp_path))
 
 
 def test_a_factory_that_fails_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -1,8 +1,6 @@
 """Weights & Biases: what is said to a stand-in for it, and what it keeps offline where it is installed."""
 
-import struct
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -100,37 +98,3 @@ def test_nobody_is_asked_to_log_in(wandb: StandIn, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="not logged in: run 'wandb login'"):
         WandbWriter(tracked(tmp_path)).open()
     assert not wandb.started
-
-
-@pytest.mark.process
-def test_offline_files_hold_what_was_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("wandb")
-    from wandb.proto import wandb_internal_pb2
-
-    monkeypatch.setenv("WANDB_MODE", "offline")
-    writer = WandbWriter(tracked(tmp_path))
-    writer.open()
-    writer.write(summary(1000, 0.5))
-    writer.close()
-    (file,) = tmp_path.glob("wandb/offline-run-*/*.wandb")
-    kept = [wandb_internal_pb2.Record.FromString(each) for each in records(file.read_bytes())]
-    (history,) = [each.history for each in kept if each.WhichOneof("record_type") == "history"]
-    values = {"/".join(item.nested_key) or item.key: item.value_json for item in history.item}
-    assert values["Ball/Step"] == "1000"
-    assert values["Ball/Losses/Policy Loss"] == "0.5"
-    assert any(each.WhichOneof("record_type") == "exit" for each in kept)
-
-
-def records(data: bytes) -> Iterator[bytes]:
-    """The records of a LevelDB log after seven bytes: blocks of 32 KiB, parts with checksum, length and kind."""
-    position, whole = 7, b""
-    while position + 7 <= len(data):
-        if (left := 32768 - position % 32768) < 7:
-            position += left
-            continue
-        _, length, kind = struct.unpack_from("<IHB", data, position)
-        whole += data[position + 7 : position + 7 + length]
-        position += 7 + length
-        if kind in (1, 4):  # a whole record, or the last part of one
-            yield whole
-            whole = b""
