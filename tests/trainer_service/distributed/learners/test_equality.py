@@ -93,11 +93,8 @@ def case(
 CASES = {
     "ppo": on_policy("ppo"),
     "ppo-memory": on_policy("ppo", network=MEMORY),
-    "ppo-single-rows": on_policy("ppo", batch_size=1, num_epoch=1, buffer_size=10),
     "ppo-adaptive": on_policy("ppo", **ADAPTIVE),
-    "ppo-memory-adaptive": on_policy("ppo", network=MEMORY, **ADAPTIVE),
     "ppo-curiosity": on_policy("ppo", rewards={"curiosity": CURIOSITY}),
-    "ppo-rnd": on_policy("ppo", rewards={"rnd": CURIOSITY}),
     "ppo-normalized": on_policy(
         "ppo",
         weight_decay=0.01,
@@ -109,27 +106,13 @@ CASES = {
         rewards={"gail": {**CURIOSITY, "use_vail": True, "use_actions": True}},
         cloning={"strength": 0.5, "steps": 10**6, "samples_per_update": 50},
     ),
-    "ppo-memory-cloning": on_policy(
-        "ppo", network=MEMORY, cloning={"strength": 0.5, "samples_per_update": 50}
-    ),
     "mappo": on_policy("mappo", **TEAM),
     "mappo-memory": on_policy("mappo", network=MEMORY, value_normalization="popart", **TEAM),
-    "mappo-single-rows": on_policy("mappo", batch_size=1, num_epoch=1, buffer_size=10, **TEAM),
-    "mappo-alone": on_policy("mappo", share="none", **TEAM),
     "happo": on_policy("happo", reward_mode="team_sum", **TEAM),
-    "happo-adaptive": on_policy("happo", **ADAPTIVE, **TEAM),
     "poca": on_policy("poca", **TEAM),
-    "poca-memory": on_policy("poca", network=MEMORY, **TEAM),
     "coma": case("coma", CHOICES, {"batch_size": 33, "buffer_size": 60, "learning_rate": 0.003}, **TEAM),
     "sac": off_policy("sac", SPEC),
-    "sac-priorities-cloning": off_policy(
-        "sac", SPEC, cloning={"strength": 0.5, "samples_per_update": 50}, **PRIORITIES
-    ),
-    "sac-curiosity": off_policy("sac", NUMBERS, rewards={"curiosity": CURIOSITY}),
     "sac-memory": off_policy("sac", BRANCHES, network=MEMORY, **PRIORITIES),
-    "dqn": off_policy("dqn", BRANCHES, **PRIORITIES),
-    "dqn-curiosity": off_policy("dqn", BRANCHES, n_step=3, rewards={"curiosity": CURIOSITY}, **PRIORITIES),
-    "ddpg": off_policy("ddpg", NUMBERS),
     "dqn-demonstrations": off_policy(
         "dqn",
         BRANCHES,
@@ -138,42 +121,16 @@ CASES = {
         replay={"type": "prioritized", "demo_share": 0.3},
         replays_demonstrations=True,
     ),
-    "sac-demonstrations": off_policy("sac", SPEC, replays_demonstrations=True),
-    "td3": off_policy("td3", NUMBERS, **PRIORITIES),
     "td3-memory": off_policy("td3", NUMBERS, network=MEMORY, n_step=2, **PRIORITIES),
-    "idqn": off_policy("idqn", CHOICES, **TEAM),
-    "idqn-memory": off_policy("idqn", CHOICES, network=MEMORY, **TEAM),
-    "vdn": off_policy("vdn", CHOICES, **TEAM),
     "vdn-curiosity": off_policy("vdn", CHOICES, n_step=2, rewards={"curiosity": CURIOSITY}, **TEAM),
-    "idqn-memory-curiosity": off_policy(
-        "idqn", CHOICES, network=MEMORY, n_step=2, rewards={"curiosity": CURIOSITY}, **PRIORITIES, **TEAM
-    ),
-    "maddpg-cloning": off_policy("maddpg", SPEC, cloning={"strength": 0.5, "samples_per_update": 50}, **TEAM),
-    "happo-cloning": on_policy("happo", cloning={"strength": 0.5, "samples_per_update": 50}, **TEAM),
-    "qmix": off_policy("qmix", CHOICES, **PRIORITIES, **TEAM),
     "qmix-memory-curiosity": off_policy(
         "qmix", CHOICES, n_step=2, network=MEMORY, rewards={"curiosity": CURIOSITY}, **PRIORITIES, **TEAM
     ),
-    "dqn_share": off_policy("dqn_share", CHOICES, **TEAM),
     "dqn_consensus": off_policy("dqn_consensus", CHOICES, consensus_every=7, **TEAM),
     "sic": off_policy("sic", CHOICES, **TEAM),
-    "maddpg": off_policy("maddpg", SPEC, **TEAM),
     "maddpg-memory": off_policy("maddpg", SPEC, network=MEMORY, **TEAM),
-    "maddpg-gail": off_policy("maddpg", SPEC, rewards={"gail": {**CURIOSITY, "use_actions": True}}, **TEAM),
 }
-IN_CI = (
-    "ppo",
-    "ppo-memory",
-    "ppo-adaptive",
-    "ppo-curiosity",
-    "ppo-normalized",
-    "ppo-gail-cloning",
-    "mappo",
-    "happo",
-    "poca",
-    "sac",
-    "vdn-curiosity",
-)
+IN_CI = ("ppo", "ppo-memory", "ppo-gail-cloning", "mappo", "sac", "vdn-curiosity")
 
 
 class Strolls:
