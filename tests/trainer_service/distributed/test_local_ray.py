@@ -88,21 +88,6 @@ def test_workers_have_cores_whatever_this_machine_has(local: RayCluster) -> None
     assert "this machine has" in local.placement_problem(10_000, 1.0)
 
 
-def test_cores_that_others_use_are_told(local: RayCluster) -> None:
-    (node,) = local.nodes()
-
-    @ray.remote(num_cpus=node.cores)
-    class Greedy:
-        def ready(self) -> None:
-            """Answers once it is placed."""
-
-    greedy = Greedy.remote()
-    ray.get(greedy.ready.remote())
-    while "of which 0 are free" not in local.placement_problem(1, 1.0):
-        pass  # Ray counts what is free every so often
-    ray.kill(greedy)
-
-
 def test_workers_find_what_the_trainer_finds(local: RayCluster, folder: Path) -> None:
     @ray.remote
     def look() -> tuple[str, int, str]:
@@ -115,12 +100,6 @@ def test_workers_find_what_the_trainer_finds(local: RayCluster, folder: Path) ->
     import trainer_service
 
     assert ray.get(look.remote()) == (str(folder), 7, trainer_service.__file__)
-
-
-def test_a_ray_that_runs_already_is_used_and_left(local: RayCluster) -> None:
-    with ray_cluster(DistributedSettings(ray_address="127.0.0.1:1"), 1) as cluster:
-        assert cluster.nodes() == local.nodes()
-    assert ray.is_initialized()
 
 
 def is_gone(process: subprocess.Popen[bytes]) -> bool:

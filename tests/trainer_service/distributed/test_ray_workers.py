@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from behavior_worlds import assert_equal_states, flat
 from in_process_workers import options_of
 
 from trainer_service.config import DistributedSettings
@@ -17,8 +15,7 @@ from trainer_service.distributed.ray_cluster import RayCluster, ray_cluster
 from trainer_service.distributed.records import CollectionQuota, SampleRequest, SampleResult
 from trainer_service.distributed.rollout_workers import WorkerLost
 from trainer_service.errors import OutOfMemory
-from trainer_service.running.runs.checkpoint import read_content
-from unity_bridge.errors import BridgeError, LaunchError
+from unity_bridge.errors import LaunchError
 
 ray = pytest.importorskip("ray")
 
@@ -101,15 +98,6 @@ def workers_of_ray() -> list[Any]:
     ]
 
 
-def simulators() -> list[Any]:
-    return [
-        each
-        for worker in workers_of_ray()
-        for each in worker.children()
-        if "mlagents-port" in " ".join(each.cmdline())
-    ]
-
-
 def test_a_worker_that_is_killed_comes_back_and_declares_anew(pool: Callable[..., RayWorkers]) -> None:
     workers = pool()
     until(workers, lambda came: workers.ready() == [0])
@@ -129,16 +117,6 @@ def test_a_worker_that_is_killed_comes_back_and_declares_anew(pool: Callable[...
 
 
 @pytest.mark.thorough
-def test_a_worker_that_is_killed_while_it_starts_is_a_loss(pool: Callable[..., RayWorkers]) -> None:
-    workers = pool(max_worker_restarts=0)
-    until(workers, lambda came: bool(workers_of_ray()))
-    workers_of_ray()[0].kill()
-    (loss,) = (event for event in until(workers, lost) if isinstance(event, WorkerLost))
-    assert not loss.comes_back
-    assert "restarted 0 times (max_worker_restarts), and is not again" in loss.reason
-
-
-@pytest.mark.thorough
 def test_a_worker_that_does_not_answer_is_ended(
     pool: Callable[..., RayWorkers], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -151,24 +129,6 @@ def test_a_worker_that_does_not_answer_is_ended(
     workers.ask(0, CollectionQuota({}, {}))
     assert "no answer for 1 s" in next(e.reason for e in until(workers, lost) if isinstance(e, WorkerLost))
     process.wait(PATIENCE_S)
-
-
-@pytest.mark.thorough
-def test_simulators_that_are_gone_for_good_cost_their_worker(pool: Callable[..., RayWorkers]) -> None:
-    workers = pool()
-    until(workers, lambda came: workers.ready() == [0])
-    collect(workers)
-    workers._experienced.add(0)
-    (simulator,) = simulators()
-    simulator.kill()
-    came: list[Event] = []
-    while not lost(came):  # what the simulator said before its end may be answered first
-        workers.ask(0, CollectionQuota({}, {}))
-        came = until(workers, bool)
-    loss = came[-1]
-    assert isinstance(loss, WorkerLost)
-    assert loss.comes_back
-    assert "simulator 0" in loss.reason
 
 
 @pytest.mark.thorough
@@ -186,40 +146,6 @@ def test_a_program_that_does_not_start_names_worker_and_machine(
         LaunchError, match=r"worker 0 on .*: simulator 0 .*exited with code 3(.|\n)*no licence"
     ):
         until(workers, bool)
-
-
-@pytest.mark.thorough
-def test_code_that_a_worker_cannot_load_ends_the_run(
-    pool: Callable[..., RayWorkers], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "only_here.py").write_text(
-        "class Elsewhere:\n"
-        "    def __init__(self, number): ...\n"
-        "    def place(self, plugins): ...\n"
-        "    def leave(self): ...\n"
-    )
-    monkeypatch.syspath_prepend(str(tmp_path))
-    import only_here  # type: ignore[import-not-found]
-
-    monkeypatch.setattr(module, "WorkerProcess", only_here.Elsewhere)
-    workers = pool()
-    with pytest.raises(
-        LaunchError, match=r"worker 0.*No module named 'only_here'.*same version of trainer-service"
-    ):
-        until(workers, bool)
-
-
-@pytest.mark.thorough
-def test_an_error_that_nobody_expected_ends_the_run_at_once(
-    pool: Callable[..., RayWorkers], caplog: pytest.LogCaptureFixture
-) -> None:
-    workers = pool()
-    until(workers, lambda came: workers.ready() == [0])
-    workers.publish(SampleRequest(number=0, policies={"Basic": None}))  # type: ignore[dict-item]
-    workers.ask(0, CollectionQuota({}, {}))
-    with pytest.raises(BridgeError, match=r"worker 0 on .*AttributeError"):
-        until(workers, bool)
-    assert "Traceback" in caplog.text
 
 
 def test_what_ray_raises_becomes_one_message(
@@ -242,67 +168,3 @@ def test_what_ray_raises_becomes_one_message(
         patch.setattr(ray, "wait", gone)
         with pytest.raises(ClusterLost, match=r"this machine is lost: GRPC connection failed.*--resume"):
             workers.wait(0.0)
-
-
-@pytest.mark.thorough
-def test_workers_that_wait_for_a_place_are_told_of(
-    pool: Callable[..., RayWorkers], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr(module, "_PLACEMENT_S", 0.2)
-    workers = pool(cpus_per_worker=64)
-    until(workers, lambda came: "Waiting for resources" in caplog.text)
-    assert "1 of 1 workers: 1 worker with 64 cores each were asked for" in caplog.text
-    assert not workers.ready()
-
-
-@pytest.mark.thorough
-def test_runs_and_resumes_of_one_seed_are_equal_bit_for_bit(
-    cluster: RayCluster,
-    mlagents_style: Callable[..., Any],
-    program: Callable[..., Path],
-    configure: Callable[..., Path],
-) -> None:
-    treadmill = program("treadmill")
-
-    def learn(run_id: str, max_steps: int, *flags: str) -> None:
-        configure(
-            "Treadmill",
-            hyperparameters={"batch_size": 32, "buffer_size": 72, "learning_rate_schedule": "constant"},
-            network_settings={"normalize": True, "hidden_units": 8, "num_layers": 1},
-            max_steps=max_steps,
-            summary_freq=72,
-        )
-        said = mlagents_style(
-            "learn",
-            "config.yaml",
-            f"--env={treadmill}",
-            f"--run-id={run_id}",
-            "--seed=5",
-            "--num-workers=2",
-            *flags,
-        )
-        assert said.code == 0, said.err
-
-    def outcome(run_id: str) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-        folder = Path("results", run_id)
-        rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-        for row in rows:
-            for key in [
-                key for key in row if key in ("wall_s", "steps_per_s") or key.startswith("Distributed/")
-            ]:
-                del row[key]
-        checkpoint = read_content(folder / "Treadmill" / "checkpoint.safetensors")
-        assert checkpoint["step"] == rows[-1]["step"]
-        return flat(checkpoint["algorithm"]), rows
-
-    for run_id in ("one", "other"):
-        learn(run_id, 216)
-    assert_equal_states(outcome("one")[0], outcome("other")[0])
-    assert outcome("one")[1] == outcome("other")[1]
-    half = outcome("one")[0]
-    for run_id in ("one", "other"):
-        learn(run_id, 432, "--resume")
-    assert_equal_states(outcome("one")[0], outcome("other")[0])
-    assert outcome("one")[1] == outcome("other")[1]
-    with pytest.raises(AssertionError):
-        assert_equal_states(outcome("one")[0], half)

@@ -20,7 +20,6 @@ from trainer_service.learning.algorithms import ALGORITHMS, Compute
 from trainer_service.learning.algorithms.common.actor import ActRequest
 from trainer_service.learning.rollout.joint_steps import find_joint_steps
 from trainer_service.learning.rollout.trajectories import Trajectories
-from trainer_service.running.behaviors.behavior import Behavior
 from trainer_service.running.callbacks import Callback, EndedEpisodes, RunView
 from trainer_service.running.collection.records import SampleBatch
 
@@ -195,15 +194,6 @@ def test_callbacks_hear_in_the_trainer_what_workers_sent(tmp_path: Path) -> None
     states = [flat(dict(each.behaviors["A"].learner.actor.state_dict())) for each in (run, ours)]
     with pytest.raises(AssertionError, match="differs"):
         assert_equal_states(*states)
-
-
-def test_a_run_that_only_acts_ships_no_trajectories(tmp_path: Path) -> None:
-    run = run_of("memory", tmp_path, learns=False, turns=12)
-    behavior: Behavior = run.behaviors["A"]
-    assert behavior.updates == 0
-    assert behavior.step > 100
-    assert trajectories(run) == []
-    assert sum(len(each.episodes.returns) for each in batches(run) if each.episodes) > 5
 
 
 def test_the_most_recent_of_a_statistic_is_that_of_the_first_worker(tmp_path: Path) -> None:

@@ -74,30 +74,6 @@ def test_the_command_line_refuses_without_a_traceback(
     assert not Path("results").exists()
 
 
-CHECKED = {
-    "{num_workers: 2, ray_address: auto, min_workers: 2, num_learners: 2}": "ok",
-    "{num_workers: 2, collection: asink}": "distributed.collection: expected 'sync' or 'async', got 'asink'",
-    "{num_workers: 2, min_workers: 3}": "distributed.min_workers: expected at most 2 (num_workers), got 3",
-}
-
-
-@pytest.mark.parametrize("section", CHECKED)
-def test_check_says_of_a_file_what_learn_would(
-    mlagents_style: Callable[..., Any], configure: Callable[..., Path], section: str
-) -> None:
-    config = configure("Basic")
-    config.write_text(f"distributed: {section}\n" + config.read_text())
-    checked = mlagents_style("check", config)
-    if CHECKED[section] == "ok":
-        assert (checked.code, checked.out) == (0, f"{config}: ok\n")
-        return
-    assert checked.code == 2
-    assert CHECKED[section] in checked.err
-    learned = mlagents_style("learn", config, "--env=sim:basic")
-    assert learned.code == 2
-    assert CHECKED[section] in learned.err
-
-
 def test_only_named_files_import_ray_or_ranks(repository: Path) -> None:
     package = repository / "trainer_service"
     files = [*package.rglob("*.py"), *(repository / "unity_bridge").rglob("*.py")]

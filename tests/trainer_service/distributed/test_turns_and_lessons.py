@@ -8,18 +8,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from in_process_workers import SMALL_PPO, Finished, InProcessWorkers, learn_in_process, options_of, shipped
 from walkers import Walk, Walkers, walkers
 
-from trainer_service.config import TrainerSettings, parse_player
 from trainer_service.distributed.rollout_workers import published
 from trainer_service.distributed.worker import _PolicyCopy
-from trainer_service.learning.algorithms import Compute
 from trainer_service.learning.algorithms.common.actor import ActRequest
 from trainer_service.running.behaviors.behavior import Behavior
-from trainer_service.running.behaviors.saving import checkpoint_of
-from trainer_service.running.collection.opponents import FixedActor, FixedOpponent, Snapshot
+from trainer_service.running.collection.opponents import FixedActor, Snapshot
 from trainer_service.running.collection.records import BehaviorTick
 from trainer_service.running.curriculum import Curriculum
 from unity_bridge.simulators.academy import Academy
@@ -86,21 +82,6 @@ def test_each_simulator_of_each_worker_draws_for_itself(tmp_path: Path) -> None:
     course = Curriculum(options.environment_parameters or {}, options.env_settings.seed)
     assert told == {number: course.messages(number) for number in range(4)}
     assert len({message.seed for (message,) in told.values()}) == 4
-
-
-def test_a_notice_of_all_workers_is_logged_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    def scenes(number: int, academy: Academy) -> Walkers:
-        academy.parameters.declare("sim:walk", ["pay"])
-        return Walkers({"A?team=0": Walk(agents=1)}, academy)
-
-    learn_in_process(
-        options_of({"A": SMALL_PPO}, environment_parameters={"pai": 2.0, "pay": 1.0}), scenes, tmp_path
-    )
-    told = [
-        text for text in caplog.messages if text.startswith("worker") and "no environment parameter" in text
-    ]
-    assert len(told) == 1
-    assert "sim:walk: no environment parameter 'pai'; expected one of pay (did you mean 'pay'?)" in told[0]
 
 
 class Turns:
@@ -205,48 +186,6 @@ def test_a_snapshot_acts_on_a_worker_as_it_does_locally(make_behavior: Any) -> N
         np.testing.assert_array_equal(here.log_probs, there.log_probs)
         by_team[team] = there.log_probs
     assert not np.allclose(by_team[0], by_team[1])
-
-
-def test_a_fixed_opponent_acts_on_a_worker_as_it_does_locally(make_behavior: Any) -> None:
-    kind = "other.safetensors"
-    network = {"hidden_units": 4, "num_layers": 1, "memory": {"memory_size": 4, "sequence_length": 2}}
-    other = checkpoint_of(make_behavior(sizes=(2,), branches=(2,), seed=9, network_settings=network))
-    fixed = FixedOpponent(parse_player(kind), other, 1200.0)
-    settings = TrainerSettings.model_validate({**DUEL, "self_play": {"opponents": [kind]}})
-    spec = other.spec
-    behavior = Behavior("A", spec, settings, Compute(torch.device("cpu"), 1), fixed_opponents=[fixed])
-    rules = behavior.self_play
-    assert rules is not None
-    for team in (0, 1):
-        rules.register_side(team)
-    behavior.self_play.advance(0, behavior.learner.actor.weights, finished=False)
-    rules.choose_opponents(0)
-    assert rules.opponents() == {1: fixed}
-    policy = shipped(published(behavior))
-    copy = _PolicyCopy("A", policy)
-    copy.update(policy, (3, 0))
-    copy.update(policy, (4, 0))
-    local, remote = behavior.collector.opponents, copy.collector.opponents
-    assert local is not None
-    assert remote is not None
-    local.reseed(5)
-    remote.reseed(5)
-    rng = np.random.default_rng(1)
-    chosen = []
-    for _ in range(3):
-        seen = rng.normal(size=(64, 2)).astype(np.float32)
-        batch = step_batch(
-            [seen],
-            np.zeros(64, np.float32),
-            agent_ids=np.arange(64),
-            allowed_actions=np.ones((64, 2), np.bool_),
-        )
-        here, there = (each.actor(BehaviorTick(0, 1, batch)) for each in (local, remote))
-        assert isinstance(here, FixedActor)
-        assert isinstance(there, FixedActor)
-        chosen.append(here.act(BehaviorTick(0, 1, batch)).discrete)
-        np.testing.assert_array_equal(there.act(BehaviorTick(0, 1, batch)).discrete, chosen[-1])
-    assert not np.array_equal(chosen[0], chosen[1])
 
 
 def test_workers_meet_fixed_opponents(tmp_path: Path) -> None:

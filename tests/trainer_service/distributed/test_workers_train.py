@@ -77,14 +77,6 @@ def test_ppo_reaches_the_far_end_of_the_corridor(learn: Callable[..., Any]) -> N
     assert all(each.get("Distributed/Workers") == 2 for each in summaries()[1:])
 
 
-ENOUGH = """
-import trainer_service
-
-class Enough(trainer_service.Callback):
-    def on_episode_end(self, run, behavior, episodes):
-        if run.behaviors[behavior].step >= 1600:
-            run.stop("it has acted enough")
-"""
 SAC = {"max_steps": 301, "summary_freq": 100, "hyperparameters": {"buffer_init_steps": 100}}
 
 
@@ -111,23 +103,6 @@ def test_a_run_is_resumed_with_workers_and_without(learn: Callable[..., Any]) ->
 
 
 @pytest.mark.thorough
-def test_teams_take_turns_under_self_play(learn: Callable[..., Any]) -> None:
-    rules = {"save_steps": 256, "team_change": 512, "swap_steps": 256}
-    last = learn(
-        "duel_selfplay", "sim:duel", "--env-args", "--copies", "4",
-        settings={
-            "max_steps": 2048, "summary_freq": 512, "time_horizon": 32, "self_play": rules,
-            "hyperparameters": {"batch_size": 64, "buffer_size": 256},
-        },
-    )  # fmt: skip
-    assert "policy_loss" in last
-    state = read_content(Path("results/run/Duel/checkpoint.safetensors"))
-    assert state["self_play"]["rules"]["turn"] >= 2
-    assert state["self_play"]["rules"]["ghost_steps"] > 0
-    assert 2048 <= state["step"] < 2048 + 8
-
-
-@pytest.mark.thorough
 def test_curiosity_and_demonstrations_live_in_the_trainer(
     learn: Callable[..., Any], mlagents_style: Any
 ) -> None:
@@ -146,31 +121,3 @@ def test_curiosity_and_demonstrations_live_in_the_trainer(
     assert last["gail_loss"] > 0
     assert last["pretraining_loss"] > 0
     assert 2048 <= steps("Pyramids") < 2048 + 32
-
-
-@pytest.mark.thorough
-def test_lessons_are_told_to_workers(learn: Callable[..., Any]) -> None:
-    criteria = {"measure": "progress", "behavior": "SmallWallJump", "threshold": 0.2, "require_reset": True}
-    lessons = [{"name": "Low", "value": 1.5, "completion_criteria": criteria}, {"name": "High", "value": 4.0}]
-    learn(
-        "walljump_curriculum", "sim:walljump",
-        environment_parameters={"small_wall_height": {"curriculum": lessons}},
-        settings={"max_steps": 6000, "summary_freq": 1000, "hyperparameters": {"buffer_size": 1024}},
-    )  # fmt: skip
-    status = json.loads(Path("results/run/run_logs/training_status.json").read_text())
-    assert status["small_wall_height"]["lesson_num"] == 1
-    assert {steps(name) // 6000 for name in ("BigWallJump", "SmallWallJump")} == {1}
-
-
-@pytest.mark.thorough
-def test_a_trained_policy_acts_in_workers(learn: Callable[..., Any], mlagents_style: Any) -> None:
-    learn("basic", "sim:basic", settings={"max_steps": 1000, "summary_freq": 500})
-    Path("enough.py").write_text(ENOUGH)
-    said = mlagents_style(
-        "learn", "config.yaml", "--env=sim:basic", "--run-id=run", "--num-workers=2", "--resume", "--inference",
-        "--hooks=enough:Enough",
-    )  # fmt: skip
-    assert said.code == 0, said.out + said.err
-    assert "Basic. Step: 1500." in said.out
-    assert "Not Training" in said.out
-    assert steps("Basic") == 1000

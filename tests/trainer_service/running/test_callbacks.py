@@ -172,13 +172,6 @@ def test_a_callback_hears_of_everything_in_order(train) -> None:
     assert own == [3.0 if summary["episodes"] else None for summary in reported]
 
 
-def test_with_or_without_a_diary_a_run_is_the_same(train) -> None:
-    train(Diary(), run_id="told")
-    train(run_id="alone")
-    assert summaries("told") == summaries("alone")
-    assert torch.equal(weights("told", "Basic"), weights("alone", "Basic"))
-
-
 class Generous(Callback):
     def shape_rewards(self, run: RunView, behavior: str, trajectories: Trajectories) -> np.ndarray:
         return trajectories.rewards + 7.0
@@ -241,17 +234,6 @@ def test_a_callback_that_fails_in_an_evaluation_ends_the_run(train) -> None:
         train(Lookout(), evaluation={"every_steps": 150, "episodes": 1})
 
 
-def test_steps_that_rollout_workers_make_are_said_to_be_unseen(train, monkeypatch, caplog) -> None:
-    def refuse(*parts: Any) -> None:
-        raise UserError("no workers today")
-
-    monkeypatch.setattr("trainer_service.distributed.source.rollout_workers", refuse)
-    for callback, warned in ((Clumsy(), False), (Diary(), True)):
-        with pytest.raises(UserError, match="no workers today"):
-            train(callback, run_id=f"warned-{warned}", distributed={"num_workers": 2})
-        assert ("on_step of a callback is not called" in caplog.text) is warned
-
-
 class Clumsy(Callback):
     """Fails at its first update."""
 
@@ -296,11 +278,6 @@ def test_what_cannot_be_trained_on_is_refused(train, shaped, got: str) -> None:
         train(Wrong())
 
 
-def test_only_callbacks_are_callbacks() -> None:
-    with pytest.raises(UserError, match=r"derived from trainer_service\.Callback, got 7"):
-        CallbackList([7])  # type: ignore[list-item]
-
-
 @pytest.mark.parametrize(
     ("name", "hint"),
     [
@@ -333,14 +310,6 @@ class Stranger:
 """
 
 
-def test_the_command_line_finds_callbacks_in_the_current_folder(start, configure, workplace: Path) -> None:
-    (workplace / "own_callbacks.py").write_text(MODULE)
-    configure("Basic", max_steps=100)
-    run = start("learn", "config.yaml", "--env=sim:basic", "--run-id=loud", "--hooks=own_callbacks:Loud")
-    assert run.end() == 0, run.output
-    assert "I am loud" in run.output
-
-
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
@@ -366,16 +335,6 @@ def test_a_callback_that_cannot_be_had_is_named(
         load_callback(name)
 
 
-def test_a_module_of_callbacks_paints_nothing_on_the_terminal(
-    workplace: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    (workplace / "painting_callbacks.py").write_text("raise RuntimeError('\\x1b[31mred')\n")
-    monkeypatch.syspath_prepend(workplace)
-    with pytest.raises(UserError, match=r"RuntimeError: \\x1b\[31mred") as failure:
-        load_callback("painting_callbacks:Any")
-    assert "\x1b" not in str(failure.value) + caplog.text
-
-
 def test_the_line_where_a_module_of_callbacks_broke_is_told(
     workplace: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -384,30 +343,3 @@ def test_the_line_where_a_module_of_callbacks_broke_is_told(
     with pytest.raises(UserError, match="KeyError: 1"):
         load_callback("falling_callbacks:Any")
     assert 'falling_callbacks.py", line 2, in <module>' in caplog.text
-
-
-def examples(repository: Path) -> dict[str, type[Callback]]:
-    """The classes that docs/callbacks.md shows."""
-    text = (repository / "docs" / "callbacks.md").read_text(encoding="utf-8")
-    found: dict[str, Any] = {}
-    for block in re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL):
-        if "class " in block:
-            exec(block, found)
-    return {name: kind for name, kind in found.items() if isinstance(kind, type) and kind is not Callback}
-
-
-def test_the_examples_of_the_documentation_work(train, repository: Path) -> None:
-    shown = examples(repository)
-    assert set(shown) >= {"FirstChoice", "EarlyStop", "Gentle"}
-    outcome = train(
-        shown["FirstChoice"](), shown["EarlyStop"](threshold=-10.0, episodes=10), run_id="stopped"
-    )
-    assert outcome.interrupted
-    train(shown["Strongest"](), run_id="looked")
-    best = [summary["Mine/Best reward so far"] for summary in summaries("looked")]
-    assert best == sorted(best)
-    assert any(0 <= summary.get("Mine/First choice", -1) <= 1 for summary in summaries("stopped"))
-    gentle, witness = shown["Gentle"](), Witness()
-    train(gentle, witness, env="sim:3dball", run_id="gentle")
-    assert all(shaped <= raw for shaped, raw in zip(witness.shaped, witness.raw, strict=True))
-    assert np.mean(witness.shaped) < np.mean(witness.raw)

@@ -73,14 +73,6 @@ class Runs:
         return int(read_content(path)["step"])
 
 
-def rank_of(run: Process, rank: int) -> int:
-    """The process of a learner rank that torchrun started."""
-    for pid in run.descendants():
-        if f"\0RANK={rank}\0" in Path(f"/proc/{pid}/environ").read_text() and b"\0learn\0" in cmdline(pid):
-            return pid
-    raise AssertionError(f"there is no rank {rank}")
-
-
 def cmdline(pid: int) -> bytes:
     return Path(f"/proc/{pid}/cmdline").read_bytes()
 
@@ -149,19 +141,3 @@ def test_torchrun_starts_a_bundled_run(runs: Runs) -> None:
     assert not (runs.folder / "end-1").exists(), "a rank that served ends at once"
     assert runs.step() >= 2000
     assert not run.orphans(END_S)
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("rank", [0, 1])
-def test_a_run_that_torchrun_restarts_goes_on(runs: Runs, rank: int) -> None:
-    file = write_configuration(
-        runs.folder, {"Basic": small_settings(max_steps=6000)}, checkpoint_settings={"autosave_interval_s": 1}
-    )
-    learn = ("-m", "trainer_service", "learn", file, "--env=sim:basic", "--run-id=basic", "--seed=1")
-    run = runs.torchrun("--max-restarts=1", *learn)
-    run.wait_for_output("Step: ")
-    os.kill(rank_of(run, rank), signal.SIGKILL)
-    assert run.end() == 0, run.output
-    assert "Restart 1 by torchrun: the run goes on." in run.output
-    assert "Resuming 'Basic' from step" in run.output
-    assert runs.step() == 6000

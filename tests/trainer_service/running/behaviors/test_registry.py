@@ -11,7 +11,6 @@ from behaviors_of_simulators import BehaviorsOfSimulators
 
 from trainer_service.errors import OutOfMemory, UserError
 from trainer_service.learning.rollout.agent_indices import AgentIndexAllocator
-from trainer_service.learning.rollout.agents import agent_keys
 from trainer_service.learning.rollout.assembler import TrajectoryAssembler
 from trainer_service.learning.rollout.group_returns import GroupReturns
 from trainer_service.running.behaviors.behavior import Behavior
@@ -57,14 +56,6 @@ def test_a_team_number_of_more_than_nine_digits_is_refused(team: str) -> None:
     assert len(str(refusal.value)) < 200
 
 
-def test_the_largest_team_has_agents_of_its_own() -> None:
-    _, team = parse_behavior_id("Walker?team=999999999")
-    agents = np.array([0, 2**31 - 1, -1], np.int64)
-    keys = np.concatenate([agent_keys(agents, 0), agent_keys(agents, team)])
-    assert len(set(keys.tolist())) == 6
-    assert keys.min() >= 0
-
-
 @pytest.fixture
 def behaviors(make_behavior) -> BehaviorsOfSimulators:
     def create(name: str, spec: BehaviorSpec, group: int):
@@ -78,13 +69,6 @@ def asks(*agents: int) -> StepBatch:
     allowed = np.ones((len(ids), 0), np.bool_)
     zeros = np.zeros((len(ids), 1), np.float32)
     return step_batch([zeros], zeros[:, 0], agent_ids=ids, allowed_actions=allowed)
-
-
-def test_teams_share_a_behavior(behaviors: BehaviorsOfSimulators) -> None:
-    behaviors.connect(0, "Walker?team=0", SPEC)
-    behaviors.connect(0, "Walker?team=1", SPEC)
-    behaviors.connect(0, "Flyer?team=1", SPEC)
-    assert list(behaviors) == ["Walker", "Flyer"]
 
 
 def test_a_behavior_that_is_declared_differently_is_refused(behaviors: BehaviorsOfSimulators) -> None:
@@ -135,16 +119,6 @@ def test_the_same_id_in_two_teams_is_two_agents(behaviors: BehaviorsOfSimulators
     assert behaviors["Walker"].step == 2
 
 
-def test_a_simulator_that_left_is_forgotten(behaviors: BehaviorsOfSimulators) -> None:
-    declare(behaviors, "Walker?team=0", SPEC)
-    tick = Tick(0, {}, {"Walker?team=0": asks(7)})
-    observe(behaviors, tick)
-    behaviors.act()
-    behaviors.drop(0)
-    observe(behaviors, tick)
-    assert behaviors["Walker"].step == 0
-
-
 def test_agents_of_a_dropped_simulator_get_no_action(behaviors: BehaviorsOfSimulators) -> None:
     for behavior_id in ("Walker?team=0", "Flyer?team=0"):
         declare(behaviors, behavior_id, SPEC)
@@ -179,16 +153,6 @@ def test_progress_is_what_learners_did_since_the_last_look(make_behavior) -> Non
         behaviors.act()
     assert behaviors.drain_progress() == {"Walker": Progress(0.25, [3.0, 4.0])}
     assert behaviors.drain_progress() == {"Walker": Progress(0.25, [])}
-
-
-def test_nothing_is_finished_before_anything_showed_up(behaviors: BehaviorsOfSimulators) -> None:
-    assert not behaviors.finished
-    declare(behaviors, "Walker?team=0", SPEC)
-    declare(behaviors, "Flyer?team=0", SPEC)
-    behaviors["Walker"].step = 10**9
-    assert not behaviors.finished
-    behaviors["Flyer"].step = 10**9
-    assert behaviors.finished
 
 
 def unhurried(make_behavior, absence_timeout_s: float) -> BehaviorsOfSimulators:
@@ -267,12 +231,6 @@ def test_two_ids_of_one_name_and_team_are_refused(behaviors: BehaviorsOfSimulato
     with pytest.raises(UserError, match=r"'Walker\?x=1&team=1': expected one id for each name and team"):
         behaviors.connect(0, "Walker?x=1&team=1", SPEC)
     behaviors.connect(1, "Walker?x=1&team=1", SPEC)
-
-
-def test_too_many_actions_are_refused_before_networks_are_made() -> None:
-    spec = BehaviorSpec(SPEC.observation_specs, ActionSpec(0, (2,) * 40_000))
-    with pytest.raises(UserError, match="behavior 'Walker': expected at most 65536 actions"):
-        BehaviorsOfSimulators(lambda *_: pytest.fail("it was made")).connect(0, "Walker", spec)
 
 
 HALF_WAY: list[tuple[type, str]] = [

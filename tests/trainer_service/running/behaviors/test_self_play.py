@@ -85,16 +85,6 @@ def test_two_behaviors_learn_in_turns_by_their_own_steps() -> None:
     assert keeper.learns(1)
 
 
-def test_two_behaviors_of_a_team_end_one_turn() -> None:
-    scheduler = TurnScheduler()
-    keeper, striker = (player(scheduler, 0, 1, team_change=10) for _ in range(2))
-    learning = []
-    for step in range(0, 35, 5):
-        go_on(keeper, striker, steps=[step, step])
-        learning.append(scheduler.learning)
-    assert learning == [0, 0, 1, 1, 0, 0, 1]
-
-
 def test_who_has_nothing_left_to_learn_gets_no_turn() -> None:
     scheduler = TurnScheduler()
     keeper, striker = player(scheduler, 0, team_change=10), player(scheduler, 1, team_change=10)
@@ -185,20 +175,6 @@ def test_several_opponents_count_by_their_mean_rating() -> None:
     assert strong.rating_of(2) == pytest.approx(1800.0 - (rating - 1200.0) / 2)
 
 
-def test_a_snapshot_outside_the_window_acts_until_the_swap() -> None:
-    one = player(
-        TurnScheduler(), 0, 1, save_steps=1, window=1, play_against_latest_model_ratio=0.0, swap_steps=9
-    )
-    go_on(one, steps=[0])
-    go_on(one, steps=[1])
-    opponent = one.opponent(1)
-    assert ring(one) == [1]
-    assert opponent is not None
-    assert opponent.step == 0
-    one.rate([1.0])
-    assert (opponent.rating, one.snapshots[0].rating) == (1199.5, 1200.0)
-
-
 def test_going_on_from_a_state_is_as_never_having_stopped() -> None:
     def live(one: SelfPlay, ticks: range) -> list[Any]:
         seen: list[Any] = []
@@ -222,22 +198,6 @@ def test_going_on_from_a_state_is_as_never_having_stopped() -> None:
     assert live(resumed, range(40, 90)) == expected
 
 
-def test_a_checkpoint_of_an_earlier_turn_changes_no_turn() -> None:
-    scheduler = TurnScheduler()
-    scheduler.resume(learning=1, turn=5)
-    scheduler.resume(learning=0, turn=4)
-    keeper, striker = player(scheduler, 0), player(scheduler, 1)
-    go_on(keeper, striker, steps=[0, 0])
-    assert (scheduler.learning, scheduler.turn) == (1, 5)
-
-
-def test_an_absent_teams_turn_passes_to_the_others() -> None:
-    scheduler = TurnScheduler()
-    scheduler.resume(learning=3, turn=1)
-    player(scheduler, 0, 1)
-    assert scheduler.learning == 0
-
-
 def test_a_team_without_players_has_no_turn() -> None:
     scheduler = TurnScheduler()
     one = player(scheduler, 0, 1, 7, team_change=10)
@@ -255,16 +215,6 @@ def test_a_team_without_players_has_no_turn() -> None:
     one.register_side(0)
     go_on(one, steps=[55])
     assert one.opponent(0) is not None
-
-
-def test_a_team_of_two_behaviors_stays_until_both_leave() -> None:
-    scheduler = TurnScheduler()
-    keeper, striker = player(scheduler, 0, 1), player(scheduler, 0, 1)
-    go_on(keeper, striker, steps=[0, 0])
-    assert not keeper.remove_side(0)
-    assert scheduler.learning == 0
-    assert striker.remove_side(0)
-    assert scheduler.learning == 1
 
 
 def met(one: SelfPlay, swaps: int, team: int = 1) -> dict[str, float]:

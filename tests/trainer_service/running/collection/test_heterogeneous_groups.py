@@ -147,17 +147,6 @@ def test_indices_are_given_by_member() -> None:
     assert allocator.assign(0, 0, other_group).agent_indices.tolist() == [1]
 
 
-def test_an_agent_that_changes_its_behavior_gets_another_index() -> None:
-    teams = HeterogeneousGroups(PURSUIT)
-    merged = teams.merge(first_tick(leaders=[0], runners=[1]))
-    (spec,) = merged.new_specs.values()
-    allocator = AgentIndexAllocator(spec.members)
-    allocator.assign(0, 0, merged.steps["Pursuit?team=0"])
-    promoted = Tick(0, {}, {"Leader?team=0": batch(LEADER, [1]), "Runner?team=0": batch(RUNNER, [0])})
-    indices = allocator.assign(0, 0, teams.merge(promoted).steps["Pursuit?team=0"]).agent_indices
-    assert indices.tolist() == [0, 1]
-
-
 def test_more_agents_of_a_member_than_expected_are_named() -> None:
     teams = HeterogeneousGroups(PURSUIT)
     (spec,) = teams.merge(first_tick()).new_specs.values()

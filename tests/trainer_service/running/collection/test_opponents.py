@@ -200,13 +200,6 @@ def test_only_who_learns_is_learned_from_and_counted() -> None:
     assert collected["lengths"].sum() == 10 * AGENTS - 256
 
 
-def test_each_game_counts_once_whatever_its_number_of_agents() -> None:
-    behaviors = meet(*IDS, chosen=settings(swap_steps=10**6))
-    play(behaviors, OneThrow(higher_wins, IDS), games=2)
-    series = behaviors["Duel"].summarize(1.0).series["Self-play/ELO"]
-    assert series.count == COPIES
-
-
 def test_opponents_keep_their_weights_while_the_learner_moves_on() -> None:
     # With one snapshot, taken at the start, team 1 goes on acting at random while team 0 learns what wins.
     frozen = settings(save_steps=10**6, team_change=10**6, play_against_latest_model_ratio=0.0)
@@ -253,16 +246,6 @@ def test_a_behavior_that_only_acts_has_no_opponents() -> None:
 
 
 SINGLE_RANK: dict[str, Any] = {"save_steps": 10**6, "team_change": 10**6, "swap_steps": 64}
-
-
-def test_one_side_acts_at_random_while_the_other_learns() -> None:
-    behaviors = meet(*IDS, chosen=settings(opponents=["random"], **SINGLE_RANK))
-    actions = play(behaviors, OneThrow(higher_wins, IDS), games=120)
-    assert favourites(actions, IDS[0])[2] > 0.8
-    assert favourites(actions, IDS[1]) == pytest.approx(np.full(3, 1 / 3), abs=0.05)
-    series = behaviors["Duel"].summarize(1.0).series
-    assert 0.6 < series["Self-play/Win Rate/random"].value < 1.0
-    assert "Self-play/Win Rate/latest" not in series
 
 
 def test_an_expert_plays_what_the_simulator_says() -> None:

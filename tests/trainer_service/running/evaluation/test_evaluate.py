@@ -76,36 +76,12 @@ def test_agents_of_a_team_are_scored_by_behavior() -> None:
     }
 
 
-def test_agents_are_told_apart_by_simulator_team_and_id() -> None:
-    ledger = EpisodeLedger(3)
-    for simulator, team in ((0, 0), (1, 0), (1, 1)):
-        ledger.observe(simulator, team, tick([7], [0.0]))
-    for reward, simulator, team in ((3.0, 1, 1), (1.0, 0, 0), (2.0, 1, 0)):
-        ledger.observe(simulator, team, tick([], [], ended=[7], last=[reward]))
-    assert ledger.score().returns == (1.0, 2.0, 3.0)
-
-
 def test_agents_that_change_places_keep_their_episodes() -> None:
     ledger = EpisodeLedger(2)
     ledger.observe(0, 0, tick([1, 2], [0.0, 0.0]))
     ledger.observe(0, 0, tick([2, 1], [20.0, 10.0]))
     ledger.observe(0, 0, tick([], [], ended=[2, 1], last=[2.0, 1.0]))
     assert ledger.score().returns == (11.0, 22.0)
-
-
-def test_an_end_without_a_beginning_counts_nothing() -> None:
-    ledger = EpisodeLedger(1)
-    ledger.observe(0, 0, tick([], [], ended=[7], last=[5.0]))
-    assert ledger.num_ended == 0
-    assert ledger.score().to_json() == {
-        "episodes": 0,
-        "mean_return": None,
-        "std_return": None,
-        "mean_length": None,
-        "mean_group_return": None,
-        "std_group_return": None,
-        "group_episodes": 0,
-    }
 
 
 def of_group(group: int, batch: StepBatch, shared: float = 0.0) -> StepBatch:
@@ -206,14 +182,6 @@ def evaluate(mlagents_style, results: Path, *flags: str) -> dict[str, float]:
     return score
 
 
-def test_a_seed_makes_chance_repeat_itself(mlagents_style, results: Path) -> None:
-    once, again, other = (
-        evaluate(mlagents_style, results, "--stochastic", f"--seed={seed}") for seed in (5, 5, 6)
-    )
-    assert once == again
-    assert once != other
-
-
 def test_cut_episodes_are_counted_for_people_and_programs(mlagents_style, results: Path) -> None:
     score = evaluate(mlagents_style, results, "--max-episode-steps=5")
     assert (score["cut_episodes"], score["mean_length"]) == (4, 5.0)  # nothing of basic is nearer than that
@@ -234,34 +202,6 @@ def test_a_recording_is_an_animation(mlagents_style, results: Path) -> None:
         assert picture.format == "GIF"
         assert picture.n_frames > 1
         assert min(picture.size) > 10
-
-
-@pytest.mark.thorough
-def test_a_recording_may_end_with_an_episode(mlagents_style, results: Path) -> None:
-    from PIL import Image
-
-    line = [
-        "evaluate",
-        "walker_01",
-        "--results-dir",
-        results,
-        "--episodes=3",
-        "--seed=3",
-        "--record=walk.gif",
-    ]
-
-    def shown(*flags: str) -> int:
-        assert mlagents_style(*line, "--stochastic", *flags).code == 0
-        with Image.open("walk.gif") as picture:
-            seconds = 0.0
-            for i in range(picture.n_frames):
-                picture.seek(i)
-                seconds += picture.info["duration"] / 1000
-            return round(seconds / 0.2)
-
-    one, two = shown("--record-episodes=1"), shown("--record-episodes=2")
-    assert 0 < one < two
-    assert shown("--record-seconds=1") == 5
 
 
 def test_the_trainings_environment_keeps_its_arguments_by_default(mlagents_style, configure) -> None:
@@ -303,13 +243,3 @@ def test_what_cannot_be_evaluated_is_named(
     assert expected in said.err
     assert said.out == ""
     assert "Traceback" not in said.err
-
-
-def test_a_simulator_that_fails_on_the_way_fails_the_evaluation(mlagents_style, results: Path, actor) -> None:
-    from shutil import copytree
-
-    copytree(results / "walker_01", "results/walker")
-    env = actor("behavior=Basic?team=0", "introduce", "confirm", "garbage")
-    said = mlagents_style("evaluate", "walker", f"--env={env}")
-    assert said.code == 2
-    assert "expected a UnityMessageProto" in said.err

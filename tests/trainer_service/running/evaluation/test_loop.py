@@ -17,7 +17,7 @@ from trainer_service.learning.rollout.episode_scores import Score
 from trainer_service.running.behaviors.saving import checkpoint_of
 from trainer_service.running.callbacks import SimulatorStep
 from trainer_service.running.evaluation.evaluate import PolicyActors, score
-from trainer_service.running.evaluation.loop import SILENCE_S, EpisodeLoop
+from trainer_service.running.evaluation.loop import EpisodeLoop
 from trainer_service.running.evaluation.match import play_match
 from trainer_service.running.evaluation.players import Player
 from trainer_service.running.policy import Policy, random_policy
@@ -90,14 +90,6 @@ def test_an_endless_environment_is_reset_at_every_cut() -> None:
     assert done == [(0, 3), (1, 3), (2, 3), (3, 3)]
 
 
-def test_others_episodes_are_not_broken_off_by_a_cut() -> None:
-    # Agent 0 never ends and is cut at 5; agent 1 ends after 4 again and again, and no reset takes that from it.
-    world = World({"Ball?team=0": [NEVER, 4]})
-    score = evaluate(EpisodeLoop(world, 5), policies(), episodes=6)["Ball"]
-    assert score.lengths == (5, 4, 4, 4, 4, 4)
-    assert (score.num_cut, world.resets) == (1, 0)
-
-
 def test_a_behavior_whose_episodes_are_all_there_stops_no_reset() -> None:
     world = World({"Ball?team=0": [NEVER], "Cube?team=0": [2]})
     both = {**policies(), "Cube": random_policy("Cube", SPEC)}
@@ -119,14 +111,6 @@ def test_a_reset_makes_policies_forget(make_behavior) -> None:
     evaluate(loop, known, episodes=2, on_step=note)
     assert drawn[:4] == drawn[4:]
     assert len(set(drawn)) == 4  # what is remembered does change what is done
-
-
-def test_listeners_see_cut_episodes_end() -> None:
-    steps: list[SimulatorStep] = []
-    loop = EpisodeLoop(World({"Ball?team=0": [NEVER, 3]}), 2)
-    evaluate(loop, policies(), episodes=2, on_step=lambda name, step: steps.append(step))
-    assert steps[-1].batch.truncated.tolist() == [True, True]
-    assert len(steps[-1].actions) == 0
 
 
 def test_endless_games_are_cut_and_drawn_on_every_side() -> None:
@@ -173,12 +157,6 @@ def test_silence_is_told_of_with_growing_pauses(caplog: pytest.LogCaptureFixture
     assert "have lasted 29 steps so far. Perhaps episodes of this environment have no end." in lines[0]
     assert "--max-episode-steps N" in lines[0]
     assert len(lines) == 3  # at 30 s, 90 s, 210 s
-
-
-def test_ends_that_come_are_no_silence(caplog: pytest.LogCaptureFixture) -> None:
-    world = World({"Ball?team=0": [int(SILENCE_S) // 2]})
-    loop = EpisodeLoop(world, clock=ticking(1.0), check_stop=until(90))
-    assert lines_of(caplog, loop) == []
 
 
 def test_a_simulator_without_agents_is_told_of(caplog: pytest.LogCaptureFixture) -> None:

@@ -73,29 +73,6 @@ def test_a_run_does_not_notice_that_it_is_evaluated(train) -> None:
     assert [row["step"] for row in rows("watched")] == [54, 108, 162]
 
 
-@pytest.mark.thorough
-def test_a_team_does_not_notice_that_it_is_evaluated(mlagents_style, configure) -> None:
-    path = configure(
-        "Switch2",
-        trainer_type="mappo",
-        hyperparameters={"batch_size": 32, "buffer_size": 64},
-        max_steps=140,
-        summary_freq=50,
-    )
-    config = path.read_text()
-    for run_id in ("alone", "watched"):
-        path.write_text(config + "evaluation: {every_steps: 80, episodes: 3}\n" * (run_id == "watched"))
-        run = (f"--run-id={run_id}", "--env=sim:switch2", "--seed=5", "--env-args", "--copies", "2")
-        said = mlagents_style("learn", path, *run)
-        assert said.code == 0, said.err
-    assert_same_state("watched", "alone", behavior="Switch2")
-    assert rows("watched", "metrics.jsonl") == rows("alone", "metrics.jsonl")
-    # Between the first update and the second.
-    (evaluation,) = rows("watched")
-    assert 64 < evaluation["step"] < 128
-    assert evaluation["mean_group_return"] is not None
-
-
 def test_the_best_policy_is_kept_with_its_model(train, mlagents_style) -> None:
     said = train("run", 15 * EPISODE, evaluation=OFTEN)
     found = rows("run")
@@ -133,14 +110,6 @@ def test_a_run_that_is_resumed_remembers_the_best(train) -> None:
     assert_same_state("parted", "straight", "best.safetensors")
 
 
-def test_an_evaluation_leaves_a_checkpoint_to_go_on_from(train, mlagents_style, monkeypatch) -> None:
-    from trainer_service.running.training.recorder import Recorder
-
-    monkeypatch.setattr(Recorder, "_save", lambda self, behavior: None)  # killed before its end
-    train("killed", 8 * EPISODE, evaluation=OFTEN)
-    assert state("killed")["step"] == 6 * EPISODE
-
-
 def test_an_evaluation_that_fails_costs_a_warning(train, monkeypatch) -> None:
     from trainer_service.running.evaluation.simulator import EvaluationSimulator
     from unity_bridge.errors import LaunchError
@@ -153,18 +122,6 @@ def test_an_evaluation_that_fails_costs_a_warning(train, monkeypatch) -> None:
     assert said.out.count("An evaluation failed: it does not start today. The run continues.") == 2
     assert state("unlucky")["step"] == 6 * EPISODE
     assert not Path("results/unlucky/evaluations.jsonl").exists()
-
-
-@pytest.mark.thorough
-def test_an_evaluation_without_ends_does_not_hold_training_up(mlagents_style, hosted, configure) -> None:
-    path = configure("Treadmill", max_steps=100, summary_freq=100)
-    path.write_text(path.read_text() + "evaluation: {every_steps: 60, episodes: 3}\n")
-    said = mlagents_style("learn", path, "--run-id=endless", "--seed=5", *hosted("treadmill", endless=True))
-    assert said.code == 0, said.err
-    (row,) = rows("endless")
-    assert (row["cut_episodes"], row["mean_length"]) == (3, 1000.0)
-    assert "3 of 3 episodes cut" in said.out
-    assert said.out.count("evaluation.max_episode_steps sets another limit") == 1
 
 
 def test_a_limit_of_its_own_cuts_episodes_of_evaluations(train) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 import warnings
 from collections.abc import Callable
@@ -227,35 +226,3 @@ def test_a_broken_episode_is_named(mlagents_style, minari: Any, name: str) -> No
     assert said.code == 2
     assert re.fullmatch(f"mlagents-style: error: 'minari:wild/box-v0', episode 1: {complaint}.*\n", said.err)
     assert not Path("box.demo").exists()
-
-
-def test_a_choice_outside_its_space_is_refused(mlagents_style, minari: Any) -> None:
-    import h5py
-    from gymnasium import spaces
-
-    make_dataset(minari, "wild/two-v0", spaces.Box(-1, 1, (3,), np.float32), spaces.Discrete(2))
-    with h5py.File(Path("minari/wild/two-v0/data/main_data.hdf5"), "r+") as file:
-        file["episode_2"]["actions"][0] = 2
-    said = mlagents_style("demo-convert", "minari:wild/two-v0", "two.demo")
-    assert said.code == 2
-    assert "'minari:wild/two-v0', episode 2: an action is outside its space Discrete(2)" in said.err
-
-
-def test_a_file_that_cannot_be_read_is_named(mlagents_style, minari: Any) -> None:
-    from gymnasium import spaces
-
-    make_dataset(minari, "wild/box-v0", spaces.Box(-1, 1, (3,)), spaces.Discrete(2))
-    path = Path("minari/wild/box-v0/data/main_data.hdf5")
-    path.write_bytes(path.read_bytes()[:300])
-    said = mlagents_style("demo-convert", "minari:wild/box-v0", "box.demo")
-    assert said.code == 2
-    assert re.fullmatch(
-        r"mlagents-style: error: 'minari:wild/box-v0'(, episode 0)?: .* raised .*\n", said.err
-    )
-
-
-def test_a_missing_package_is_named_with_its_extra(mlagents_style, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    said = mlagents_style("demo-convert", "minari:a-v0", "a.demo")
-    assert said.code == 2
-    assert 'minari:NAME: the package minari is not installed: pip install -e ".[minari]"' in said.err

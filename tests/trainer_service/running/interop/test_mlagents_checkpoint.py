@@ -14,14 +14,13 @@ import torch
 from trainer_service.config import TrainerSettings, load_run_options
 from trainer_service.errors import UserError
 from trainer_service.learning.algorithms import PPO, Compute
-from trainer_service.running.behaviors.saving import checkpoint_of
 from trainer_service.running.interop.mlagents_checkpoint import (
     convert_checkpoint,
     load_mlagents_checkpoint,
     load_source,
 )
 from trainer_service.running.policy import Policy
-from trainer_service.running.runs.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
+from trainer_service.running.runs.checkpoint import Checkpoint, load_checkpoint
 from unity_bridge.specs import ActionSpec, BehaviorSpec, DimensionProperty, ObservationSpec
 
 RUNS = Path(__file__).parents[2] / "mlagents_runs"
@@ -172,13 +171,6 @@ def test_steps_and_statistics_are_kept() -> None:
     )
 
 
-def test_a_checkpoint_of_ours_stays_as_it_is(make_behavior: Callable[..., Any], tmp_path: Path) -> None:
-    behavior = make_behavior()
-    save_checkpoint(checkpoint_of(behavior), tmp_path / "checkpoint.pt")
-    source = load_source(tmp_path / "checkpoint.pt")
-    assert convert_checkpoint(source, "Probe", behavior.spec, behavior.settings, seed=0).checkpoint is source
-
-
 @pytest.mark.parametrize(
     ("section", "values", "expected"),
     [
@@ -211,12 +203,6 @@ def test_settings_that_do_not_fit_are_named(section: str, values: dict[str, Any]
 def test_other_actions_are_named(actions: ActionSpec, expected: str) -> None:
     with pytest.raises(UserError, match=expected):
         converted("Hybrid", spec=replace(SPECS["Hybrid"], action_spec=actions))
-
-
-def test_a_memory_that_the_configuration_does_not_know_is_named(rewritten: Callable[..., Path]) -> None:
-    path = rewritten(lambda content: content["Policy"]["memory_size_vector"].fill_(16))
-    with pytest.raises(UserError, match="was trained with a memory_size of 16, the configuration has none"):
-        converted("Hybrid", path)
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,6 @@ from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationSpec
 
 FOLDER = Path(__file__).parents[2] / "mlagents_runs" / "hallway"
 SPEC = BehaviorSpec((ObservationSpec("rays", (30,)),), ActionSpec(0, (5,)))
-MEMORY_SIZE = 12
 
 
 @pytest.fixture(scope="module")

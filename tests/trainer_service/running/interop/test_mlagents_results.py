@@ -63,15 +63,6 @@ def test_the_list_of_checkpoints_names_what_was_made(original: Path) -> None:
     assert status["final_checkpoint"]["file_path"] == "results/new/Hybrid.onnx"
 
 
-def test_lessons_are_kept(original: Path) -> None:
-    path = original / "run_logs/training_status.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), "gravity": {"lesson_num": 2}}))
-    import_results(original, "new", results_dir=Path("results"))
-    assert json.loads(Path("results/new/run_logs/training_status.json").read_text())["gravity"] == {
-        "lesson_num": 2
-    }
-
-
 def test_a_behavior_with_a_space_and_a_camera(workplace: Path) -> None:
     imported = import_results(RUNS / "camera", "my car", results_dir=Path("my results"))
     assert imported.folder == Path("my results/my car")
@@ -201,12 +192,6 @@ def test_a_run_of_ours_is_not_imported(original: Path) -> None:
         import_results(Path("results/new"), "newer", results_dir=Path("results"))
 
 
-def test_a_model_of_an_earlier_step_tells_the_sensors_too(original: Path) -> None:
-    (original / "Hybrid.onnx").rename(original / "Hybrid" / "Hybrid-286.onnx")
-    imported = import_results(original, "new", results_dir=Path("results"))
-    assert imported.conversions["Hybrid"].checkpoint.step == 427
-
-
 def _model(path: Path, shapes: Sequence[Sequence[int]]) -> Path:
     """A file with nothing but inputs."""
     inputs = [
@@ -246,9 +231,3 @@ def test_ambiguous_goal_sensors_are_not_guessed(tmp_path: Path) -> None:
     model = _model(tmp_path / "model.onnx", [(3,), (3,), (2,)])
     with pytest.raises(UserError, match=r"with a goal, and which of the sensors .*--initialize-from"):
         spec_of(model, _policy(3), SETTINGS)
-
-
-def test_a_checkpoint_that_does_not_tell_its_actions_is_named(tmp_path: Path) -> None:
-    source = MLAgentsCheckpoint(Path("checkpoint.pt"), 1, {"Policy": {}})
-    with pytest.raises(UserError, match=r"'checkpoint\.pt' does not tell its actions"):
-        spec_of(_model(tmp_path / "model.onnx", [(3,)]), source, SETTINGS)

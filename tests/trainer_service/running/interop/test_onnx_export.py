@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import functools
-import subprocess
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -24,8 +22,6 @@ from trainer_service.running.interop import onnx_export as export
 from trainer_service.running.interop.onnx_export import (
     ExportError,
     export_policy,
-    input_shapes,
-    output_names,
     to_onnx,
 )
 from unity_bridge.specs import ActionSpec, BehaviorSpec, DimensionProperty, ObservationSpec, ObservationType
@@ -249,40 +245,6 @@ def test_unity_loads_it_without_a_complaint(kind: str) -> None:
 
 
 @every_kind
-def test_inputs_and_outputs_have_ml_agents_names_order_and_dimensions(kind: str) -> None:
-    _, spec, model = exported(kind)
-    session, memory_size = onnxruntime.InferenceSession(model), MEMORY_SIZES.get(kind, 0)
-    assert [(each.name, each.shape) for each in session.get_inputs()] == [
-        (name, ["batch", *shape]) for name, shape in input_shapes(spec, memory_size).items()
-    ]
-    sensors, masks = [f"obs_{i}" for i in range(len(spec.observation_specs))], []
-    expected: list[tuple[str, list[Any], str]] = [
-        ("version_number", [1], "tensor(float)"),
-        ("memory_size", [1], "tensor(float)"),
-    ]
-    if size := spec.action_spec.continuous_size:
-        expected += [
-            ("continuous_actions", ["batch", size], "tensor(float)"),
-            ("continuous_action_output_shape", [1], "tensor(float)"),
-            ("deterministic_continuous_actions", ["batch", size], "tensor(float)"),
-        ]
-    if branches := spec.action_spec.discrete_size:
-        masks = ["action_masks"]
-        expected += [
-            ("discrete_actions", ["batch", branches], "tensor(int64)"),
-            ("discrete_action_output_shape", [1, branches], "tensor(float)"),
-            ("deterministic_discrete_actions", ["batch", branches], "tensor(int64)"),
-        ]
-    recurrent = []
-    if memory_size:
-        recurrent = ["recurrent_in"]
-        expected.append(("recurrent_out", ["batch", 1, memory_size], "tensor(float)"))
-    assert list(input_shapes(spec, memory_size)) == sensors + masks + recurrent
-    assert output_names(spec.action_spec, memory_size) == [name for name, _, _ in expected]
-    assert [(each.name, each.shape, each.type) for each in session.get_outputs()] == expected
-
-
-@every_kind
 def test_it_decides_as_the_policy_does(kind: str) -> None:
     ppo, spec, model = exported(kind)
     rows = 7
@@ -318,20 +280,6 @@ def test_every_importer_reads_its_graph_alike(kind: str) -> None:
     """Biases of a new network are all zeros, so the exporter merges them; those of an LSTM stay equal."""
     model = exported(kind)[2] if kind == "lstm" else new_model(kind)
     assert_importers_read_alike(onnx.load_model_from_string(model))
-
-
-@pytest.mark.parametrize("kind", ["hybrid", "grey", "lstm", "entities"])
-def test_constants_of_their_own_change_no_output(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    restored = new_model(kind)
-    monkeypatch.setattr(export, "restore_merged_constants", lambda graph: None)
-    merged = new_model(kind)
-    spec, drawn = of_kind(kind)[1], {"continuous_actions", "discrete_actions"}
-    observations, allowed = random_observations(spec, 5, seed=3), some_allowed(spec, 5, seed=4)
-    memories = np.random.default_rng(5).uniform(-1, 1, (5, MEMORY_SIZES.get(kind, 0))).astype(np.float32)
-    before, after = (run(model, observations, allowed, memories) for model in (merged, restored))
-    assert list(before) == list(after)
-    for name in set(before) - drawn:
-        np.testing.assert_array_equal(before[name], after[name])
 
 
 def test_the_operator_set_is_one_that_unity_reads() -> None:
@@ -417,24 +365,6 @@ def test_later_updates_do_not_change_an_exported_network() -> None:
         ppo.optimizers["optimizer"].parameters.vector.add_(1.0)
     for name, tensor in network.state_dict().items():
         assert torch.equal(tensor, before[name])
-
-
-@pytest.mark.thorough
-@pytest.mark.process
-def test_an_export_does_not_import_torchs_compiler() -> None:
-    # It takes a second, in every run.
-    program = """
-import sys, torch
-from trainer_service.learning.algorithms import PPO, Compute
-from trainer_service.config import TrainerSettings
-from trainer_service.running.interop.onnx_export import to_onnx
-from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationSpec
-spec = BehaviorSpec((ObservationSpec("numbers", (3,)),), ActionSpec(2, (3,)))
-learner = PPO(spec, TrainerSettings.model_validate({"trainer_type": "ppo"}), Compute(torch.device("cpu"), 1))
-assert to_onnx(learner.actor.policy_network(), spec)
-assert "torch._dynamo" not in sys.modules
-"""
-    subprocess.run([sys.executable, "-c", program], check=True)
 
 
 def test_an_export_error_is_one_line(tmp_path: Path) -> None:

@@ -13,7 +13,6 @@ import pytest
 from notebook_display import CellDisplay
 
 from trainer_service.commands.report.live_curve import live_curve
-from trainer_service.running.curriculum import CurrentLesson
 from trainer_service.running.metrics import ConsoleWriter, EpisodeStats, Summary
 from trainer_service.running.metrics import console as console_module
 from trainer_service.running.metrics.console import Console
@@ -95,16 +94,6 @@ def test_a_traceback_keeps_its_lines() -> None:
     assert lines[-1] == "IndexError: pop from empty list"
 
 
-def test_both_packages_are_heard_and_others_are_not() -> None:
-    stream = io.StringIO()
-    with Console(stream=stream):
-        logging.getLogger("unity_bridge.server.bridge").info("from the bridge")
-        logging.getLogger("trainer_service.running.training.learn").info("from the trainer")
-        logging.getLogger("trainer_service.running.training.learn").debug("a detail")
-        logging.getLogger("somebody.else").warning("not ours")
-    assert stream.getvalue() == "[INFO] from the bridge\n[INFO] from the trainer\n"
-
-
 def test_debug_logs_time_and_source_line() -> None:
     stream = io.StringIO()
     with Console(stream=stream, debug=True) as console:
@@ -158,14 +147,6 @@ def test_a_terminal_gets_a_table_with_a_row_per_behavior() -> None:
     ]
     assert pad[0] == "Pad"
     assert pad[-8:] == ["7", "/", "100", "–", "–", "1", "0:00:00", "–"]
-
-
-def test_the_table_shows_lessons_of_changing_parameters() -> None:
-    lessons = {"wall [m]": CurrentLesson(1, "higher"), "mass": CurrentLesson(0, "mass")}
-    stream = Terminal()
-    with Console(stream=stream) as console:
-        console.summary(replace(summary(), lessons=lessons), 50_000)
-    assert last_table(stream.getvalue())[1].strip() == "Lessons: wall [m] higher"
 
 
 LONG_NAMES = ("simple_tag_v3_adversary?team=0", "simple_tag_v3_prey_with_a_long_name?team=1")
@@ -270,22 +251,6 @@ def test_a_pipe_that_closes_does_not_end_the_run() -> None:
         os.close(reading)
         _, errors = process.communicate("go on\n", timeout=60)
     assert errors == "the run went on"
-
-
-@pytest.mark.thorough
-@pytest.mark.process
-def test_a_name_that_the_terminal_cannot_encode_is_escaped() -> None:
-    script = """
-from trainer_service.running.metrics.console import Console
-from trainer_service.running.curriculum import CurrentLesson
-with Console() as console:
-    console.log("B\\u00e4ll")
-"""
-    command = [sys.executable, "-X", "utf8=0", "-c", script]
-    environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
-    result = subprocess.run(command, timeout=60, check=True, capture_output=True, env=environment)
-    assert result.stdout == b"[INFO] B\\xe4ll\n"
-    assert result.stderr == b""
 
 
 @pytest.mark.process

@@ -75,27 +75,6 @@ def numbers(step: dict[str, Any]) -> list[tuple[str, float]]:
     return [(agent, float(np.sum(action))) for agent, action in step.items()]
 
 
-def test_agents_in_turn_keep_what_they_remember(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    spoken: list[Any] = []
-    env = program("whist_v1")
-    settings = {**SHORT, "trainer_type": "ppo", **MEMORY}
-    run = trainer_service.train(settings, env, run_id="w", seed=2, results_dir=tmp_path, verbose=0)
-    step = type(env).step
-    monkeypatch.setattr(
-        type(env), "step", lambda self, word: (spoken.append((self.agent_selection, word)), step(self, word))
-    )
-    trainer_service.evaluate(run, env, env_args=[], episodes=3, seed=3)
-    evaluated, spoken = spoken, []
-    agent = trainer_service.load_policy(run).wrap(env)
-    env.reset(seed=3)
-    for name in env.agent_iter():
-        seen, _, terminated, truncated, info = env.last()
-        over = terminated or truncated
-        env.step(None if over else agent.act({name: seen}, {name: info})[name])
-    assert len(spoken) > 9
-    assert spoken == evaluated[: len(spoken)]
-
-
 class Crowd:
     """What is looked at of a parallel environment."""
 

@@ -40,12 +40,6 @@ def test_actions_are_as_a_simulator_takes_them(policy) -> None:
     assert [set(column) for column in actions.discrete.T.tolist()] == [{0, 1}, {0, 1, 2}]
 
 
-def test_a_seed_makes_chance_repeat_itself(policy) -> None:
-    draws = [policy(seed).act(seen(20), deterministic=False).continuous for seed in (3, 3, 4)]
-    np.testing.assert_array_equal(draws[0], draws[1])
-    assert not np.array_equal(draws[0], draws[2])
-
-
 def test_each_row_is_decided_by_itself(policy) -> None:
     together = policy().act(seen(20))
     alone = policy().act([sensor[7:8] for sensor in seen(20)])
@@ -99,12 +93,6 @@ def test_of_several_behaviors_one_must_be_named(make_behavior, tmp_path: Path) -
         load_policy(tmp_path)
     with pytest.raises(UserError, match="no behavior 'Fly'; it has Flyer, Walker"):
         load_policy(tmp_path, "Fly")
-
-
-def test_a_folder_that_does_not_exist_is_said_to_be_missing(tmp_path: Path) -> None:
-    (tmp_path / "walker").mkdir()
-    with pytest.raises(UserError, match=r"^no run 'walkr' in '.*' \(did you mean 'walker'\?\)$"):
-        load_policy(tmp_path / "walkr")
 
 
 @pytest.fixture

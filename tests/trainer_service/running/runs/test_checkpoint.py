@@ -71,11 +71,6 @@ def test_learner_ranks_are_told_all_of_a_sensor(checkpoint: Checkpoint, tmp_path
     assert parse_checkpoint(plain, tmp_path).spec.observation_specs == sensors
 
 
-def test_a_path_with_the_suffix_of_ml_agents_finds_our_file(checkpoint: Checkpoint, tmp_path: Path) -> None:
-    save_checkpoint(checkpoint, tmp_path / "Walker-77.safetensors")
-    assert load_checkpoint(tmp_path / "Walker-77.pt").step == 77
-
-
 def test_a_state_of_ml_agents_of_the_same_name_goes(checkpoint: Checkpoint, tmp_path: Path) -> None:
     theirs, path = tmp_path / "checkpoint.pt", tmp_path / "checkpoint.safetensors"
     torch.save({"Policy": {}, "global_step": {}}, theirs)

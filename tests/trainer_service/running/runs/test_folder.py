@@ -48,12 +48,6 @@ OURS = (
 )
 
 
-def test_a_finished_run_leaves_only_its_own_files(tmp_path: Path) -> None:
-    with RunFolder.open(tmp_path, "run") as run:
-        run.write_configuration("x")
-    assert snapshot(tmp_path) == {"run": None, "run/configuration.yaml": b"x"}
-
-
 def test_a_taken_run_id_is_refused_with_three_remedies(tmp_path: Path) -> None:
     fill(tmp_path / "run", *OURS)
     before = snapshot(tmp_path)
@@ -164,14 +158,6 @@ def test_inference_changes_nothing(tmp_path: Path) -> None:
         with pytest.raises(RuntimeError, match="read only"):
             run.remove("Ball", ["Ball-500.safetensors"])
     assert snapshot(tmp_path) == before
-
-
-def test_inference_looks_at_a_run_that_is_being_trained(tmp_path: Path) -> None:
-    with RunFolder.open(tmp_path, "run") as training:
-        training.write_configuration("x")
-        training.metrics.write_text("{}")
-        RunFolder.open(tmp_path, "run", inference=True, resume=True).close()
-        assert RunFolder.read(tmp_path, "run").configuration.read_text() == "x"
 
 
 def test_pruning_deletes_numbered_files_and_nothing_else(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from trainer_service.errors import UserError
 from trainer_service.learning.replay import lent_rows
 from trainer_service.learning.replay.ring import Ring
 from trainer_service.running.runs.files import Replacement, SaveError, remove_leftovers
-from trainer_service.running.runs.replay_file import ReplayFile, ReplayStamp, _checked
+from trainer_service.running.runs.replay_file import ReplayFile, ReplayStamp
 
 
 @pytest.fixture
@@ -96,21 +96,6 @@ def test_an_array_of_a_false_size_is_refused_before_allocation(
     with pytest.raises(UserError, match=expected) as caught:
         loaded(path)
     assert str(path) in str(caught.value)
-
-
-def test_compressed_files_are_refused(path: Path) -> None:
-    rewritten(path, lambda _: bytes(2**22), compression=zipfile.ZIP_DEFLATED)
-    with pytest.raises(UserError, match="expected an archive that is not compressed"):
-        loaded(path)
-
-
-@pytest.mark.parametrize("error", [MemoryError, AttributeError])
-def test_errors_of_loading_the_arrays_become_messages(path: Path, error: type[Exception]) -> None:
-    def refuse(_: Mapping[str, Any]) -> None:
-        raise error("no")
-
-    with pytest.raises(UserError, match=r"cannot be used: no\. Remove it"):
-        ReplayFile(path).load(refuse)
 
 
 Columns = dict[str, NDArray[Any]]
@@ -400,18 +385,6 @@ def test_a_damaged_file_of_rows_is_named(files: Path, damage: Callable[[Path], N
         saved(files)
     assert str(caught.value).startswith(f"replay buffer '{files}' cannot be used: 'replay-100-steps-10.npz'")
     assert str(caught.value).endswith("Remove it to continue with an empty one")
-
-
-def test_files_of_rows_of_other_columns_are_refused(files: Path) -> None:
-    other = files.with_name("replay-100-steps-10.npz")
-    np.savez(other, **{"steps.segment": np.zeros(10, np.int64), "steps.seen": np.zeros((10, 4))})
-    with np.load(files) as arrays:
-        content = dict(arrays)
-    with other.open("rb") as file:
-        content["saved.rows.steps"][1, 3:] = other.stat().st_size, _checked(file)[1]
-    np.savez(files, **content)
-    with pytest.raises(UserError, match=r"-10\.npz': it has other columns than the files before it"):
-        saved(files)
 
 
 LISTED = [[0, 10, 100, 1, 1], [10, 20, 100, 1, 1]]

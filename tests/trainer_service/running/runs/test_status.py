@@ -102,11 +102,6 @@ def test_a_behavior_may_be_called_metadata(tmp_path: Path) -> None:
     assert read_status(tmp_path / "status.json", torch_version="2.9.0") == status
 
 
-def test_a_new_status_of_one_behavior_leaves_the_others() -> None:
-    status = TrainingStatus(behaviors={"Ball": saved(1), "Pad": saved(2)}).with_behavior("Ball", saved(1, 3))
-    assert status.behaviors == {"Ball": saved(1, 3), "Pad": saved(2)}
-
-
 def test_saving_twice_at_one_step_lists_it_once() -> None:
     again = record(2, reward=9.0)
     assert saved(1, 2).with_checkpoint(again).checkpoints == (record(1), again)
@@ -196,12 +191,3 @@ def test_other_versions_are_warned_of(
     read_status(tmp_path / "status.json", torch_version="2.9.0")
     assert [entry.levelno for entry in caplog.records] == [logging.WARNING]
     assert warning in caplog.text
-
-
-def test_a_status_written_by_ml_agents_causes_no_warning(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    metadata = {"stats_format_version": "0.3.0", "mlagents_version": "1.1.0", "torch_version": "2.9.0"}
-    (tmp_path / "status.json").write_text(json.dumps({"metadata": metadata}))
-    read_status(tmp_path / "status.json", torch_version="2.9.0")
-    assert caplog.messages == []

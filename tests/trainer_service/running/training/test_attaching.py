@@ -93,22 +93,3 @@ def test_a_bundled_simulator_attaches_and_leaves_with_the_run(start, configure, 
     assert "Finished. Everything is in results/ppo" in run.output
     assert staying.end() == 0, staying.output
     assert "the trainer ended the conversation" in staying.output
-
-
-@pytest.mark.thorough
-def test_a_bundled_simulator_waits_for_the_next_trainer(start, configure, free_port: int) -> None:
-    configure("Basic", max_steps=FOR_EVER, summary_freq=100)
-    line = ("learn", "config.yaml", f"--port={free_port}", "--seed=1", "--run-id=w")
-    killed = start(*line)
-    killed.until("Listening on port")
-    simulator = start("simulate", "sim:basic", "--mlagents-port", free_port)
-    killed.until("Saved")
-    killed.signal(signal.SIGKILL)
-    simulator.until(f"the trainer on 127.0.0.1:{free_port} is gone; waiting 60 s for another one")
-    run = start(*line, "--resume")
-    run.until("Resuming 'Basic' from step ")
-    run.until("Basic. Step: ")
-    run.signal(signal.SIGINT)
-    assert run.end() == 0, run.output
-    assert simulator.end() == 0, simulator.output
-    assert simulator.output.endswith("sim:basic: the trainer ended the conversation\n")

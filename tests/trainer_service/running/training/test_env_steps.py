@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 from typing import Any
 
@@ -74,17 +73,6 @@ def test_a_run_ends_after_the_joint_steps_of_all_copies(
     assert all(Path("results", "ppo", f"{name}.onnx").is_file() for name in steps)
     status = run_status(read_run(Path("results/ppo")))
     assert status.ended_by == "its budget of environment steps (max_env_steps), which is used up"
-
-
-@pytest.mark.thorough
-def test_simulators_of_their_own_processes_count_together(mlagents_style, config: Path) -> None:
-    said = mlagents_style(
-        "learn", config, "--env=sim:spread", "--num-envs=2", "--max-env-steps=200", "--env-args", "--copies=1"
-    )
-    assert said.code == 0, said.err
-    step, env_steps = saved("Spread")
-    assert step == 3 * env_steps
-    assert env_steps in (200, 201)  # both may have answered when the budget was used up
 
 
 class Short(gymnasium.Env[Any, Any]):
@@ -166,13 +154,6 @@ def test_a_resumed_run_counts_on_exactly(mlagents_style, config: Path) -> None:
     assert saved("Spread", "parted") == saved("Spread", "straight") == (480, 160)
     counts = [[(row["step"], row["env_steps"]) for row in rows(run_id)] for run_id in ("parted", "straight")]
     assert counts[0] == counts[1] == [(120, 40), (240, 80), (360, 120), (480, 160)]
-
-
-def test_a_budget_of_nothing_is_refused(mlagents_style, config: Path) -> None:
-    said = mlagents_style("learn", config, "--env=sim:basic", "--max-env-steps=0")
-    assert said.code == 2
-    assert re.search(r"max.env.steps", said.err)
-    assert not Path("results").exists()
 
 
 def test_a_policy_that_only_acts_has_no_budget(mlagents_style, make_behavior) -> None:

@@ -94,21 +94,6 @@ def test_results_are_those_of_a_process_bit_for_bit(
     assert found[0] == found[1]
 
 
-def test_global_seeds_of_the_environment_do_not_reach_the_trainer(
-    mlagents_style: Callable[..., Any], configure: Callable[..., Path], odd: str
-) -> None:
-    configure("Odd", max_steps=400)
-    found = []
-    for name in ("", "seeds"):
-        line = ("learn", "config.yaml", f"--env={odd}", f"--run-id=run{name}", "--seed=5", *habit(name))
-        said = mlagents_style(*line)
-        assert said.code == 0
-        assert "runs in this process" in said.out
-        found.append(saved_in(Path("results", f"run{name}")))
-    assert found[0]
-    assert found[0] == found[1]
-
-
 def test_prints_leave_the_lines_on_standard_output_alone(
     mlagents_style: Callable[..., Any], configure: Callable[..., Path], odd: str
 ) -> None:
@@ -135,6 +120,7 @@ def learn(workplace: Path, odd: str, start: Callable[..., Process]) -> Callable[
     return begin
 
 
+@pytest.mark.thorough
 def test_a_crash_in_c_is_shown_with_its_line_and_costs_what_is_not_saved(
     learn: Callable[..., Process],
 ) -> None:
@@ -146,14 +132,6 @@ def test_a_crash_in_c_is_shown_with_its_line_and_costs_what_is_not_saved(
     resumed = learn("", "--resume", max_steps=600)
     assert resumed.end() == 0
     assert "Step: 100." not in resumed.output
-
-
-def test_ctrl_c_in_a_slow_step_saves_after_it(learn: Callable[..., Process]) -> None:
-    slow = learn("slow", max_steps=100_000)
-    slow.wait_for_output("in the slow step")
-    slow.signal(signal.SIGINT)
-    assert slow.end() == 0
-    assert "Saved results" in slow.output
 
 
 class Breaking(gymnasium.Env[Any, Any]):

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-
-from unity_bridge.demonstrations import DemonstrationWriter, open_demonstrations
 
 CLONING: dict[str, Any] = {"behavioral_cloning": {"demo_path": "expert.demo", "samples_per_update": 64}}
 GAIL: dict[str, Any] = {"reward_signals": {"extrinsic": {}, "gail": {"demo_path": "expert.demo"}}}
@@ -88,36 +84,6 @@ def test_a_run_that_replays_demonstrations_resumes_with_its_recording_alone(
     said = mlagents_style("learn", "config.yaml", "--env=sim:pyramids", "--run-id=shown", "--resume")
     assert said.code == 2
     assert "behaviors.Pyramids.hyperparameters.replay.demo_path: expected a .demo file" in said.err
-
-
-def test_recorded_actions_that_are_all_0_are_told(
-    mlagents_style, configure, recorded: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    (file,) = open_demonstrations(recorded)
-    with DemonstrationWriter(Path("still.demo"), file.behavior_name, file.spec) as writer:
-        for segment in file.segments():
-            writer.write(replace(segment, discrete_actions=np.zeros_like(segment.discrete_actions)))
-    replay = {"demo_path": "still.demo"}
-    hyper = {"batch_size": 32, "buffer_size": 1000, "steps_per_update": 8, "replay": replay}
-    configure("Pyramids", trainer_type="dqn", hyperparameters=hyper)
-    said = mlagents_style("learn", "config.yaml", "--env=sim:pyramids", "--run-id=still")
-    assert said.code == 0, said.err
-    assert caplog.text.count("'still.demo': every recorded action is 0") == 1
-
-
-@pytest.mark.thorough
-def test_a_run_past_cloning_resumes_without_its_recording(mlagents_style, configure, recorded: Path) -> None:
-    cloning = {"behavioral_cloning": {**CLONING["behavioral_cloning"], "steps": 300}}
-    configure("Pyramids", **cloning)
-    said = mlagents_style("learn", "config.yaml", "--env=sim:pyramids")
-    assert said.code == 0, said.err
-    recorded.unlink()
-    configure("Pyramids", **cloning, max_steps=600)
-    said = mlagents_style("learn", "config.yaml", "--env=sim:pyramids", "--resume")
-    assert said.code == 0, said.err
-    said = mlagents_style("learn", "config.yaml", "--env=sim:pyramids", "--force")
-    assert said.code == 2
-    assert "'expert.demo' does not exist" in said.err
 
 
 @pytest.mark.thorough

@@ -175,40 +175,6 @@ def test_a_policy_is_scored_in_the_lesson_its_run_reached(mlagents_style, school
     assert "Parameter 'height' is in lesson 'high'" in said.err
 
 
-@pytest.mark.thorough
-def test_a_run_with_fewer_lessons_resumes_in_the_last(mlagents_style, school) -> None:
-    assert mlagents_style(*school(*THREE, max_steps=6 * ROUND)).code == 0
-    said = mlagents_style(*school(lesson("only", 7), max_steps=7 * ROUND), "--resume")
-    assert said.code == 0, said.err
-    assert "'height', which now has only 1 (counted from 0): it continues in the last one, 'only'" in said.out
-    assert heard()[-1] == "height 7.000"
-
-
-@pytest.mark.thorough
-def test_a_simulator_draws_for_itself_and_again_when_resumed(mlagents_style, school) -> None:
-    drawn = {"sampler_type": "uniform", "sampler_parameters": {"min_value": 2, "max_value": 3}}
-
-    def heights(rounds: int, *words: str) -> list[list[str]]:
-        said = mlagents_style(
-            *school(lesson("drawn", drawn), max_steps=rounds * ROUND), "--num-envs=2", *words
-        )
-        assert said.code == 0, said.err
-        logs = [(RUN / f"run_logs/Player-{number}.log").read_text() for number in range(2)]
-        return [re.findall(r"^height (\S+)", log, re.MULTILINE) for log in logs]
-
-    first, second = heights(150)  # one may start seconds after the other on a busy machine
-    assert first[:3] != second[:3]
-    assert all(2.0 <= float(height) < 3.0 for height in first + second)
-    (only,) = yaml.safe_load((RUN / "configuration.yaml").read_text())["environment_parameters"]["height"][
-        "curriculum"
-    ]
-    assert (
-        only["value"]["sampler_parameters"]["seed"] == -1
-    )  # as given: another would be that of all simulators
-    resumed = heights(300, "--resume")
-    assert [own[:3] for own in resumed] == [first[:3], second[:3]]
-
-
 def test_a_parameter_that_nobody_reads_is_told_once(mlagents_style, configure) -> None:
     path = configure("Sorter", max_steps=500, summary_freq=250)
     document = yaml.safe_load(path.read_text())

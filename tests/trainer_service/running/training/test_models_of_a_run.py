@@ -13,7 +13,6 @@ import onnx
 import pytest
 import torch
 
-from trainer_service.errors import UserError
 from trainer_service.learning.algorithms.common.member_policy import ExportModel
 from trainer_service.running.behaviors.behavior import Behavior
 from trainer_service.running.behaviors.saving import checkpoint_of
@@ -150,12 +149,6 @@ def test_or_from_those_of_a_step(finished: RunFolder) -> None:
     assert models(finished) == ["Two Legs/Two Legs-100.onnx", "Wings/Wings-100.onnx"]
 
 
-def test_or_from_a_file_and_to_a_file(finished: RunFolder, workplace: Path) -> None:
-    export_run(finished, checkpoint=finished.numbered("Wings", 100), output=workplace / "sub" / "w.onnx")
-    assert (workplace / "sub" / "w.onnx").is_file()
-    assert models(finished) == []
-
-
 def test_the_command_says_what_it_wrote(mlagents_style: Callable[..., Any], finished: RunFolder) -> None:
     said = mlagents_style("export", "run", "--output=out")
     assert said.code == 0, said.err
@@ -192,10 +185,3 @@ def test_a_checkpoint_from_elsewhere_writes_nothing_outside_of_the_output(
     assert said.code == 2
     assert "the behavior's name '../../esc/pwn' must not contain slashes" in said.err
     assert not list(workplace.rglob("*.onnx"))
-
-
-def test_a_damaged_checkpoint_is_named_before_anything_is_written(finished: RunFolder) -> None:
-    finished.checkpoint("Wings").write_bytes(b"PK\x03\x04")
-    with pytest.raises(UserError, match=r"Wings/checkpoint\.safetensors' is damaged"):
-        export_run(finished)
-    assert models(finished) == []

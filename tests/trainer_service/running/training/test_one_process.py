@@ -11,7 +11,6 @@ import os
 import random
 import signal
 import sys
-import threading
 import warnings
 import weakref
 from collections.abc import Callable, Iterator, Mapping
@@ -227,45 +226,6 @@ def test_one_filter_for_all_warnings_ends_no_save(workplace: Path, caplog: pytes
     assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
 
 
-class Knot:
-    """An object that refers to itself, as figures and solvers do."""
-
-    alive = most = 0
-
-    def __init__(self) -> None:
-        self.itself = self
-        Knot.alive += 1
-        Knot.most = max(Knot.most, Knot.alive)
-
-    def __del__(self) -> None:
-        Knot.alive -= 1
-
-
-class Knotting(Environment):
-    def step(self, action: Any) -> Any:
-        Knot()
-        return super().step(action)
-
-
-@pytest.mark.thorough
-def test_garbage_of_an_environment_is_collected_as_elsewhere(
-    mlagents_style: Callable[..., Any], workplace: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    steps = 3000
-    write_configuration(workplace, {"Knotting": {**SETTINGS, "max_steps": steps, "summary_freq": 1500}})
-    gc.collect()
-    Knot.alive = Knot.most = 0
-    for _ in range(steps):
-        Knot()
-    plain = Knot.most
-    gc.collect()
-    Knot.most = 0
-    monkeypatch.setitem(sys.modules, "knots", sys.modules[__name__])
-    said = mlagents_style("learn", "config.yaml", "--env=gym:knots:Knotting", "--run-id=k")
-    assert said.code == 0, said.err
-    assert 0 < Knot.most <= 2 * plain < steps
-
-
 class Remembering(Callback):
     """Weak references to what a run has learned with."""
 
@@ -286,24 +246,6 @@ def test_a_run_leaves_nothing_in_cycles(workplace: Path) -> None:
     finally:
         gc.enable()
     assert gc.get_freeze_count() == 0
-
-
-@pytest.mark.thorough
-def test_two_trainings_in_threads_leave_the_process_as_before(workplace: Path) -> None:
-    before, means = read_settings(), {}
-
-    def train(run_id: str) -> None:
-        outcome = trainer_service.train(SETTINGS, Environment, run_id=run_id, seed=1, verbose=0)
-        means[run_id] = trainer_service.load_metrics(outcome)["mean_return"].tolist()
-
-    threads = [threading.Thread(target=train, args=(name,)) for name in "ab"]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert read_settings() == before
-    assert means["a"] == means["b"]
-    assert means["a"]
 
 
 def random_states() -> tuple[Any, ...]:
@@ -392,13 +334,3 @@ def test_an_environment_that_exits_is_an_error(
     assert run.end() == (1 if where == "step" else 2)
     assert f"{words}, which would end the trainer" in run.output
     assert "leaving.py" in run.output
-
-
-@pytest.mark.thorough
-def test_a_child_that_an_environment_forks_does_not_train(leaving: Callable[..., Process]) -> None:
-    run = leaving("step", "fork")
-    assert run.end() == 0, run.output
-    assert "child 0" in run.output
-    rows = [json.loads(line) for line in Path("results/r/metrics.jsonl").read_text().splitlines()]
-    assert [row["step"] for row in rows] == [100, 200, 300]
-    assert run.output.count("Step: 100.") == 1

@@ -66,15 +66,3 @@ def played_directly(seed: int) -> float:
         seen, rewards, *_ = env.step(dict(zip(env.possible_agents, choices, strict=True)))
         total += sum(rewards.values())
     return total / len(env.possible_agents)
-
-
-@pytest.mark.thorough
-@pytest.mark.usefixtures("programs_can_be_imported")
-def test_changing_kinds_of_agents_are_trained_side_by_side(mlagents_style, config: Path) -> None:
-    env = "--env=pettingzoo:nursery_v1"
-    learned = mlagents_style("learn", config, env, "--seed=3", "--env-args", "--copies", "4")
-    assert learned.code == 0, learned.err
-    found = scores(mlagents_style("evaluate", "ppo", "--episodes=8", "--json"))
-    assert set(found) == {"nursery_v1_kid", "nursery_v1_nurse"}
-    assert found["nursery_v1_nurse"]["mean_length"] == 2
-    assert 0 <= found["nursery_v1_nurse"]["mean_return"] <= 20

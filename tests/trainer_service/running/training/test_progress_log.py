@@ -14,7 +14,6 @@ from behavior_worlds import observe
 from trainer_service.learning.kernels import SLOW
 from trainer_service.running.behaviors.behavior import Behavior
 from trainer_service.running.collection.collector import BehaviorTick
-from trainer_service.running.metrics import ConsoleWriter
 from trainer_service.running.metrics.console import Console
 from trainer_service.running.training.progress_log import ProgressLog
 from unity_bridge.steps import StepBatch
@@ -113,28 +112,6 @@ def test_a_budget_of_episodes_is_shown_and_forecast(make_behavior: Callable[...,
     assert "Ball. 20 of 400 steps (5 %), 1 of 4 episodes. 0.7 steps/s, about 2 min left." in line
 
 
-def test_a_budget_of_environment_steps_is_shown(make_behavior: Callable[..., Behavior]) -> None:
-    stream = io.StringIO()
-    with Console(tty=False, stream=stream) as console:
-        counted = Run(console, stream, make_behavior(name="Ball"))
-        counted.behavior.env_steps.budget, counted.behavior.env_steps.taken = 20, 10
-        counted.after(0)
-        live(counted.behavior, 21, ends=False)
-        (line,) = counted.after(30)
-    # 20 of 40 agent steps that the budget leaves room for, of 400 that max_steps does.
-    assert "Ball. 20 of 400 steps, 10 of 20 environment steps (50 %). 0.7 steps/s, about 30 s left." in line
-
-
-def test_a_summary_is_a_line_too(run: Run) -> None:
-    run.after(0)
-    live(run.behavior, 11, ends=False)
-    run.now_s = 20
-    for writer in (ConsoleWriter(), run.progress):
-        writer.write(run.behavior.summarize(wall_s=20.0))
-    assert run.after(29) == []
-    assert len(run.after(1)) == 1
-
-
 def test_where_summaries_come_all_the_time_a_forecast_is_rare(run: Run) -> None:
     said: dict[float, list[str]] = {}
     for now_s in range(0, 700, 10):
@@ -152,13 +129,6 @@ def test_a_simulator_that_is_silent_is_named(run: Run) -> None:
     live(run.behavior, 11, ends=False)
     run.after(0)
     assert "10 of 400 steps (2 %). No step for 30 s." in run.after(30)[0]
-
-
-def test_a_line_in_between_takes_nothing_from_the_summary(run: Run) -> None:
-    run.after(0)
-    live(run.behavior, 41, ends=True)
-    assert len(run.after(30)) == 1
-    assert run.behavior.summarize(wall_s=31.0).stats.returns.tolist() == [80.0]
 
 
 def test_a_long_update_says_at_which_minibatch_it_is(run: Run) -> None:
@@ -205,14 +175,3 @@ def test_an_update_of_a_learner_counts_its_minibatches(
     heard = announced(trainer_type)
     assert heard == [(number, len(heard)) for number in range(len(heard))]
     assert len(heard) >= 12
-
-
-def test_a_kernel_that_makes_several_minibatches_at_once_counts_them_all(
-    announced: Callable[[str], list[tuple[int, int]]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    heard = announced("ppo")
-    numbers = [number for number, _ in heard]
-    assert numbers[0] == 0
-    assert numbers == sorted(set(numbers))
-    monkeypatch.setenv(SLOW, "1")
-    assert {total for _, total in heard} == {len(announced("ppo"))}

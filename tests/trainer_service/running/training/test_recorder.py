@@ -6,7 +6,6 @@ import errno
 import json
 import logging
 import os
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -27,7 +26,6 @@ from trainer_service.running.runs.files import SaveError
 from trainer_service.running.runs.folder import RunFolder
 from trainer_service.running.runs.status import TrainingStatus
 from trainer_service.running.training.recorder import Outputs, Recorder
-from trainer_service.running.training.warm_start import checkpoints_to_resume
 from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationSpec
 
 SPEC = BehaviorSpec((ObservationSpec("o", (2,)),), ActionSpec(1))
@@ -98,29 +96,6 @@ def test_a_full_disk_costs_a_warning_and_no_checkpoint(
         assert not list(folder.path.rglob("*.tmp"))
 
 
-def test_a_run_killed_in_a_save_resumes_from_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    class Killed(BaseException):
-        pass
-
-    rename = os.replace
-
-    def rename_and_die(source: Path, target: Path) -> None:
-        rename(source, target)
-        raise Killed
-
-    ball = behavior(checkpoint_interval=100)
-    with RunFolder.open(tmp_path, "run") as folder:
-        records = watched(folder, ball)
-        for ball.step in (100, 200):
-            if ball.step == 200:
-                monkeypatch.setattr(os, "replace", rename_and_die)
-            with suppress(Killed):
-                records.write_due(ball)
-        assert names(folder) == ["B-100.safetensors", "checkpoint.safetensors"]
-        (start,) = checkpoints_to_resume(folder, True).values()
-    assert (start.path.name, start.source.step) == ("checkpoint.safetensors", 200)
-
-
 def test_weights_that_are_not_finite_never_replace_good_ones(tmp_path: Path) -> None:
     ball = behavior(checkpoint_interval=100)
     with RunFolder.open(tmp_path, "run") as folder:
@@ -170,17 +145,6 @@ def test_a_behavior_that_cannot_be_saved_costs_no_other(
         with pytest.raises(ZeroDivisionError):
             records.finish([lost, ball])
         assert folder.checkpoint("B").exists()
-
-
-def test_a_folder_opened_to_be_read_gets_nothing(tmp_path: Path) -> None:
-    ball = behavior(checkpoint_interval=1)
-    folder = RunFolder.open(tmp_path, "run", inference=True)
-    records = Recorder(Outputs(folder, Console(tty=False), [], Timers()), TrainingStatus(), autosave_s=0.0)
-    records.add(ball)
-    ball.step = 10
-    records.write_due(ball)
-    records.finish([ball])
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_missing_behavior_is_named_at_the_first_summary(
@@ -301,20 +265,6 @@ def test_a_lesson_that_could_not_be_stored_is_stored_later(
         now += 60.0
         records.write_due(ball)
         assert stored(folder).lessons == {"height": 1}
-
-
-def test_a_parameter_no_longer_configured_keeps_its_lesson(tmp_path: Path) -> None:
-    ball = behavior(checkpoint_interval=10)
-    with RunFolder.open(tmp_path, "run") as folder:
-        writers = [JsonlWriter(folder.metrics)]
-        before = TrainingStatus(lessons={"gone": 3}, torch_version=torch.__version__)
-        records = PatientRecorder(
-            Outputs(folder, Console(tty=False), writers, Timers()), before, curriculum=course()
-        )
-        records.add(ball)
-        ball.step = 10
-        records.write_due(ball)
-        assert stored(folder).lessons == {"gone": 3, "height": 0}
 
 
 def test_timers_name_the_versions_that_ml_agents_scripts_expect(tmp_path: Path) -> None:

@@ -106,3 +106,23 @@ def test_a_buffer_without_a_readable_stamp_is_refused(stamp: dict[str, Any], tmp
         UserError, match=r"replay\.npz' cannot be used: .* Remove it to continue with an empty one"
     ):
         load_replay(learner(), path)
+
+
+def test_a_damaged_buffer_is_named_and_removed_by_force(mlagents_style: Any, configure: Any) -> None:
+    files = Path("results/ppo/Basic")
+    hyper = {"batch_size": 16, "buffer_size": 200, "buffer_init_steps": 40, "steps_per_update": 4}
+    keeping = {"trainer_type": "sac", "hyperparameters": {**hyper, "save_replay_buffer": True}}
+    configure("Basic", **keeping, max_steps=100)
+    assert mlagents_style("learn", "config.yaml", "--env=sim:basic", "--seed=1").code == 0
+    (rows,) = files.glob("replay-*-steps-0.npz")
+    rows.write_bytes(rows.read_bytes()[:300])
+    configure("Basic", **keeping, max_steps=200)
+    said = mlagents_style("learn", "config.yaml", "--env=sim:basic", "--resume")
+    assert said.code == 2
+    assert f"replay.npz' cannot be used: '{rows.name}': it has 300 bytes" in said.err
+    configure("Basic", trainer_type="sac", hyperparameters=hyper, max_steps=50)
+    assert mlagents_style("learn", "config.yaml", "--env=sim:basic", "--force").code == 0
+    assert not [*files.glob("replay*")]
+    said = mlagents_style("learn", "config.yaml", "--env=sim:basic", "--resume")
+    expected = "starts with an empty replay buffer (save_replay_buffer is false) and learns again after 40"
+    assert expected in said.out + said.err

@@ -227,28 +227,6 @@ def test_a_full_disk_is_told_later_and_the_end_saves(
         assert (numbered(folder), listed(folder)) == (["B-250.safetensors"], [250])
 
 
-def test_a_save_under_way_that_fails_is_made_again_at_the_end(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    ball, reached = behavior(), threading.Event()
-    full = SaveError(tmp_path / "file", OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))
-
-    def fail_once(*arguments: Any, **keywords: Any) -> None:
-        if not reached.is_set():
-            reached.set()
-            raise full
-        save_checkpoint(*arguments, **keywords)
-
-    monkeypatch.setattr(WRITE, fail_once)
-    with RunFolder.open(tmp_path, "run") as folder:
-        records = recorder(folder, ball)
-        ball.step = 100
-        records.write_due(ball)
-        records.finish([ball])
-        assert (numbered(folder), listed(folder)) == (["B-100.safetensors"], [100])
-    assert "the next try" not in caplog.text
-
-
 def test_an_unexpected_error_of_the_thread_ends_the_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -18,7 +18,6 @@ EPISODE = 8  # agent steps of a team of two in one episode of the rivals
 
 ONE_NAME = ("Rival?team=0", "Rival?team=1")
 TWO_NAMES = ("Hunter?team=1", "Prey?team=0")
-TEAMS_OF_TWO_NAMES = ("Hunter?team=0", "Prey?team=0", "Hunter?team=1", "Prey?team=1")
 
 RULES = {"save_steps": 3 * EPISODE, "team_change": 8 * EPISODE, "swap_steps": 2 * EPISODE, "window": 2}
 
@@ -89,16 +88,6 @@ def test_a_run_that_is_resumed_goes_on_bit_for_bit(train) -> None:
     assert metrics("parted") == metrics("straight")
 
 
-@pytest.mark.thorough
-def test_behaviors_that_meet_are_resumed_together(train) -> None:
-    train("straight", 24 * EPISODE, ids=TEAMS_OF_TWO_NAMES)
-    train("parted", 8 * EPISODE, ids=TEAMS_OF_TWO_NAMES)
-    train("parted", 24 * EPISODE, "--resume", ids=TEAMS_OF_TWO_NAMES)
-    for name in names(TEAMS_OF_TWO_NAMES):
-        assert_same_state("parted", "straight", name)
-    assert metrics("parted") == metrics("straight")
-
-
 def test_rating_and_snapshots_are_where_people_look_for_them(train) -> None:
     said = train("duel", 24 * EPISODE)
     ratings = re.findall(r"Training\. ELO: (\d+\.\d{3})\.", said.out)
@@ -124,13 +113,6 @@ def test_a_behavior_without_a_turn_keeps_its_steps(train) -> None:
     assert [row["behavior"] for row in metrics("unfair")] == ["Prey"] * 6 + ["Hunter"] * 6
     rules = {name: checkpoint("unfair", name)["self_play"]["rules"] for name in ("Hunter", "Prey")}
     assert rules["Prey"]["ghost_steps"] == rules["Hunter"]["ghost_steps"] == 6 * EPISODE
-
-
-def test_inference_needs_no_opponents(train, mlagents_style) -> None:
-    train("duel", 8 * EPISODE)
-    said = mlagents_style("evaluate", "duel", "--episodes=8", "--json", "--stochastic")
-    assert said.code == 0, said.err
-    assert json.loads(said.out)["behaviors"]["Rival"]["episodes"] == 8
 
 
 LEAGUE = {**RULES, "opponents": {"self": 1, "random": 1, "old": 2}, "pfsp_weighting": "hard"}

@@ -101,16 +101,6 @@ def test_sigusr1_saves_and_the_run_goes_on_until_sigusr2(endless, resume) -> Non
 
 
 @pytest.mark.thorough
-def test_an_interruption_before_any_simulator_came(start, configure, free_port: int) -> None:
-    configure("Treadmill")
-    run = start("learn", "config.yaml", f"--port={free_port}")
-    run.until("Listening on port")
-    run.signal(signal.SIGINT)
-    assert run.end() == 0, run.output
-    assert "Traceback" not in run.output
-
-
-@pytest.mark.thorough
 @needs_pidfd
 def test_a_killed_run_ends_its_simulators_and_can_be_resumed(endless, resume) -> None:
     run = endless()
@@ -139,18 +129,6 @@ def test_a_killed_simulator_is_started_again(endless) -> None:
     assert run.end() == 0, run.output
 
 
-@pytest.mark.thorough
-def test_a_simulator_without_restarts_left_ends_a_saved_run(endless) -> None:
-    run = endless("--max-lifetime-restarts=0")
-    killed = simulator_process()
-    os.kill(killed, signal.SIGKILL)
-    assert run.end() == 1
-    assert "Traceback" not in run.output
-    (message,) = [line for line in run.output.splitlines() if "error: " in line]
-    assert f"pid {killed}): was killed by SIGKILL; it was already started again 0 of at most 0" in message
-    assert saved_step() >= 180
-
-
 def test_inference_acts_until_stopped_and_writes_nothing(start, mlagents_style, configure, program) -> None:
     treadmill = program("treadmill")
     configure("Treadmill", max_steps=18)
@@ -162,25 +140,6 @@ def test_inference_acts_until_stopped_and_writes_nothing(start, mlagents_style, 
     run.signal(signal.SIGTERM)
     assert run.end() == 0, run.output
     assert {path: path.stat().st_mtime_ns for path in Path("results").rglob("*")} == before
-
-
-@pytest.mark.thorough
-def test_a_terminal_that_closes_saves_and_ends_the_run(configure, program, resume) -> None:
-    import pty  # Windows has none
-
-    configure("Treadmill", max_steps=FOR_EVER, summary_freq=180, checkpoint_interval=10**6)
-    line = [sys.executable, "-m", "trainer_service", "learn", "config.yaml", f"--env={program('treadmill')}"]
-    process, terminal = pty.fork()
-    if process == 0:
-        os.execv(sys.executable, line)
-    shown = b""
-    while b"Step: " not in shown:
-        shown += os.read(terminal, 65_536)
-    os.close(terminal)
-    _, status = os.waitpid(process, 0)
-    assert os.waitstatus_to_exitcode(status) == 0
-    assert saved_step() >= 180
-    resume()
 
 
 @pytest.mark.thorough
@@ -248,25 +207,6 @@ def ended_by(process: subprocess.Popen[str], number: signal.Signals) -> int:
             return process.wait(0.1)
 
 
-@pytest.mark.thorough
-@pytest.mark.process
-def test_a_second_signal_ends_a_process_whose_wakeup_a_library_took() -> None:
-    source = """
-import hashlib, os, signal
-from trainer_service.running.training.stop_signals import StopSignals
-
-with StopSignals():
-    signal.set_wakeup_fd(-1)  # as an event loop does that ended
-    os.kill(os.getpid(), signal.SIGTERM)
-    print("asked", flush=True)
-    hashlib.pbkdf2_hmac("sha256", b"", b"", 10**9)  # minutes in C, where no signal is looked at
-"""
-    with subprocess.Popen([sys.executable, "-c", source], stdout=subprocess.PIPE, text=True) as busy:
-        assert busy.stdout is not None
-        assert busy.stdout.readline() == "asked\n"
-        assert ended_by(busy, signal.SIGTERM) == 143
-
-
 @pytest.mark.process
 def test_signals_that_come_together_are_one_request(workplace: Path) -> None:
     source = """
@@ -306,13 +246,6 @@ def test_a_long_update_is_interrupted_and_its_steps_are_saved(
         for path in (CHECKPOINT.with_name("Treadmill-102.safetensors"), CHECKPOINT)
     )
     assert any(not torch.equal(after[name], weights) for name, weights in before.items())
-
-
-def test_the_first_signal_only_asks() -> None:
-    with StopSignals() as stop:
-        assert not stop.requested
-        os.kill(os.getpid(), signal.SIGTERM)
-        assert stop.requested
 
 
 def test_who_wants_no_end_with_the_terminal_gets_none() -> None:
@@ -371,19 +304,6 @@ def test_signals_are_as_before_afterwards() -> None:
     with StopSignals():
         assert signal.getsignal(signal.SIGTERM) != before[1]
     assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == before
-
-
-def test_outside_the_main_thread_nothing_ever_asks() -> None:
-    outcome = []
-
-    def elsewhere() -> None:
-        with StopSignals() as stop:
-            outcome.append(stop.requested)
-
-    thread = threading.Thread(target=elsewhere)
-    thread.start()
-    thread.join()
-    assert outcome == [False]
 
 
 def test_where_a_person_works_the_second_signal_is_an_exception() -> None:

@@ -37,16 +37,3 @@ def test_a_critic_without_the_state_it_needs_is_named(
     said = mlagents_style("learn", configure("Switch2", **settings), "--run-id=x", "--env=sim:switch2")
     assert said.code == 2
     assert "'Switch2': hyperparameters.state: environment needs a sensor named 'global_state'" in said.err
-
-
-def test_a_group_that_grows_beyond_its_critic_is_named(
-    mlagents_style: Callable[..., Any], configure: Callable[..., Path]
-) -> None:
-    settings = {**TEAM, "trainer_type": "mappo"}
-    settings["hyperparameters"] = {**TEAM["hyperparameters"], "group_size": 1}
-    said = mlagents_style(
-        "learn", configure("Switch2", **settings), "--run-id=x", "--env=sim:switch2", *COPIES
-    )
-    assert said.code == 2
-    assert "a group of at least 2 agents, expected at most 1" in said.err
-    assert "hyperparameters.group_size" in said.err

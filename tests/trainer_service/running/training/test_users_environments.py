@@ -57,19 +57,6 @@ def test_a_broken_environments_line_is_printed_and_logged(mlagents_style, config
         assert "step() raised KeyError: 'fast'; its traceback:" in text
 
 
-@pytest.mark.thorough
-def test_a_bug_that_comes_again_has_its_traceback_told_once(
-    mlagents_style, configure, treadmill: str
-) -> None:
-    configure("Treadmill-v0")
-    said = mlagents_style("learn", "config.yaml", f"--env={treadmill}", "--run-id=t", "--isolate")
-    assert said.code == 1
-    whole = said.out + said.err
-    assert "starting it again" in whole
-    assert whole.count("Traceback (most recent call last):") == 1
-    assert said.err.rstrip().endswith("step() raised KeyError: 'fast'")
-
-
 def test_a_simulator_finds_modules_in_the_current_folder(
     mlagents_style, treadmill: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -110,19 +97,3 @@ def test_a_member_called_like_the_state_is_an_ordinary_sensor(
     assert "not shown" not in said.out
     policy = load_policy("results/t")
     assert [sensor.name for sensor in policy.spec.observation_specs] == ["eyes", "observation.global_state"]
-
-
-@pytest.mark.thorough
-def test_a_state_that_no_policy_sees_is_told_of(mlagents_style, configure, workplace: Path) -> None:
-    """The program is the example of a scene, whose agents without a group get a state beside their number."""
-    source = (Path(__file__).parents[4] / "docs/examples/sign_scene.py").read_text()
-    source = source.replace(
-        'vector_sensor("number", 1),)', 'vector_sensor("global_state", 1), vector_sensor("number", 1))'
-    ).replace("[self._numbers],", "[self._numbers, self._numbers],")
-    program = workplace / "sign.py"
-    program.write_text(source.replace("/usr/bin/env python3", sys.executable))
-    program.chmod(0o755)
-    configure("Sign", max_steps=50)
-    said = mlagents_style("learn", "config.yaml", f"--env={program}", "--run-id=t")
-    assert said.code == 0, said
-    assert said.out.count("'Sign': the sensor 'global_state' is not shown to the policy") == 1
