@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import os
-import signal
 import subprocess
-import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from processes import wait_until
 
 from trainer_service.config import DistributedSettings
 from trainer_service.distributed.local_ray import local_ray
@@ -27,8 +23,6 @@ ray = pytest.importorskip("ray")
 WORKERS = 3
 """More than this machine may have cores."""
 LOOPBACK = {"127.0.0.1", "::ffff:127.0.0.1", "::1"}
-GONE_S = 30.0
-"""Ray's own agents would stay for a minute."""
 
 
 @pytest.fixture(scope="module")
@@ -54,13 +48,6 @@ def descendants() -> list[Any]:
     return list(psutil.Process().children(recursive=True))
 
 
-def folder_of(processes: Sequence[Any]) -> Path:
-    """The folder of a Ray's files, which its raylet was told."""
-    option = "--temp_dir="
-    words = [word for process in processes for word in process.cmdline() if word.startswith(option)]
-    return Path(words[0].removeprefix(option))
-
-
 def test_ray_listens_on_this_machine_alone(local: RayCluster) -> None:
     import psutil
 
@@ -81,11 +68,6 @@ def test_only_who_knows_the_token_of_the_run_is_let_in(local: RayCluster) -> Non
     assert asks_for_token(address)
     assert call_status(address, method, token="guessed", timeout_s=10) == "UNAUTHENTICATED"
     assert call_status(address, method, token=os.environ["RAY_AUTH_TOKEN"], timeout_s=10) == "OK"
-
-
-def test_workers_have_cores_whatever_this_machine_has(local: RayCluster) -> None:
-    assert local.placement_problem(WORKERS, 1.0) == ""
-    assert "this machine has" in local.placement_problem(10_000, 1.0)
 
 
 def test_workers_find_what_the_trainer_finds(local: RayCluster, folder: Path) -> None:
@@ -155,39 +137,3 @@ def test_a_ray_that_cannot_start_is_one_message_and_leaves_nothing(
     ):
         pass
     assert [is_gone(process) for process in left] == [True]
-
-
-@pytest.mark.thorough
-@pytest.mark.process
-def test_signals_for_the_group_reach_the_trainer_alone_and_its_death_ends_all(repository: Path) -> None:
-    import psutil
-
-    driver = subprocess.Popen(
-        [sys.executable, str(repository / "tests" / "programs" / "ray_driver.py")],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
-    with driver:
-        assert driver.stdin is not None
-        assert driver.stdout is not None
-        processes = [psutil.Process(pid) for pid in json.loads(driver.stdout.readline())]
-        assert {"gcs_server", "raylet"} <= {process.name() for process in processes}
-        if sys.platform == "linux":
-            assert driver.pid not in {os.getpgid(process.pid) for process in processes}
-        folder = folder_of(processes)
-        assert folder.is_dir()
-        assert folder.parent.stat().st_mode & 0o777 == 0o700, "other users would reach Ray's sockets"
-        numbers = [signal.SIGHUP, signal.SIGINT, signal.SIGTERM]
-        for number in numbers:
-            os.killpg(driver.pid, number)
-        driver.stdin.write("alive?\n")
-        driver.stdin.flush()
-        received, worker = json.loads(driver.stdout.readline())
-        assert received == sorted(numbers)
-        assert worker in {process.pid for process in processes}
-        driver.kill()
-        _, alive = psutil.wait_procs(processes, timeout=GONE_S)
-        assert not [process for process in alive if process.status() != psutil.STATUS_ZOMBIE]
-    wait_until(lambda: not folder.parent.exists(), "the files of a Ray whose trainer was killed")

@@ -19,7 +19,6 @@ from unity_bridge.errors import LaunchError
 
 ray = pytest.importorskip("ray")
 
-from trainer_service.distributed import ray_workers as module  # noqa: E402  it imports Ray
 from trainer_service.distributed.ray_workers import ClusterLost, RayWorkers  # noqa: E402
 
 PATIENCE_S = 60.0
@@ -98,6 +97,7 @@ def workers_of_ray() -> list[Any]:
     ]
 
 
+@pytest.mark.thorough
 def test_a_worker_that_is_killed_comes_back_and_declares_anew(pool: Callable[..., RayWorkers]) -> None:
     workers = pool()
     until(workers, lambda came: workers.ready() == [0])
@@ -117,21 +117,6 @@ def test_a_worker_that_is_killed_comes_back_and_declares_anew(pool: Callable[...
 
 
 @pytest.mark.thorough
-def test_a_worker_that_does_not_answer_is_ended(
-    pool: Callable[..., RayWorkers], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "REPORT_S", 0.0)
-    workers = pool(timeout_wait=1)
-    until(workers, lambda came: workers.ready() == [0])
-    (process,) = workers_of_ray()
-    process.suspend()
-    workers.publish(FIRST)
-    workers.ask(0, CollectionQuota({}, {}))
-    assert "no answer for 1 s" in next(e.reason for e in until(workers, lost) if isinstance(e, WorkerLost))
-    process.wait(PATIENCE_S)
-
-
-@pytest.mark.thorough
 def test_a_program_that_does_not_start_names_worker_and_machine(
     pool: Callable[..., RayWorkers], tmp_path: Path
 ) -> None:
@@ -148,6 +133,7 @@ def test_a_program_that_does_not_start_names_worker_and_machine(
         until(workers, bool)
 
 
+@pytest.mark.thorough
 def test_what_ray_raises_becomes_one_message(
     pool: Callable[..., RayWorkers], monkeypatch: pytest.MonkeyPatch
 ) -> None:

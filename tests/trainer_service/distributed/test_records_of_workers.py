@@ -20,7 +20,6 @@ from trainer_service.learning.algorithms import ALGORITHMS, Compute
 from trainer_service.learning.algorithms.common.actor import ActRequest
 from trainer_service.learning.rollout.joint_steps import find_joint_steps
 from trainer_service.learning.rollout.trajectories import Trajectories
-from trainer_service.running.callbacks import Callback, EndedEpisodes, RunView
 from trainer_service.running.collection.records import SampleBatch
 
 MEMORY = {"hidden_units": 8, "num_layers": 1, "memory": {"memory_size": 8, "sequence_length": 4}}
@@ -108,16 +107,6 @@ def test_states_cross_as_arrays_and_arrive_as_tensors(tmp_path: Path) -> None:
     assert any(array.any() for array in arrays(sent))
 
 
-def test_memories_are_shipped_with_the_steps(tmp_path: Path) -> None:
-    run = run_of("memory", tmp_path)
-    for part in trajectories(run):
-        assert part.memories.shape == (len(part), 16)  # the policy's and the critic's
-        assert part.memories[1:].any()
-    starts = np.cumsum([0, *trajectories(run)[0].lengths[:-1]])
-    first = trajectories(run)[0]
-    assert not first.memories[starts][0].any()  # nothing is remembered at the start of an episode
-
-
 def test_groups_of_different_workers_stay_apart(tmp_path: Path) -> None:
     run = run_of("groups", tmp_path)
     parts = trajectories(run)[:2]
@@ -156,44 +145,6 @@ def test_actions_are_those_of_the_policy_that_was_published(tmp_path: Path) -> N
             assert not same.all()
             compared += len(part)
     assert compared > 100
-
-
-class Recording(Callback):
-    """Doubles rewards, and keeps what it is shown."""
-
-    def __init__(self) -> None:
-        self.collected: list[Trajectories] = []
-        self.episodes = 0
-        self.updates = 0
-
-    def on_collection(self, run: RunView, behavior: str, trajectories: Trajectories) -> None:
-        self.collected.append(trajectories)
-
-    def shape_rewards(self, run: RunView, behavior: str, trajectories: Trajectories) -> np.ndarray:
-        return 2 * trajectories.rewards
-
-    def on_episode_end(self, run: RunView, behavior: str, episodes: EndedEpisodes) -> None:
-        self.episodes += len(episodes.returns)
-
-    def on_update_end(self, run: RunView, behavior: str, metrics: Any) -> None:
-        self.updates += 1
-
-
-def test_callbacks_hear_in_the_trainer_what_workers_sent(tmp_path: Path) -> None:
-    callback = Recording()
-    run = run_of("vectors", tmp_path / "shaped", callbacks=[callback])
-    ours = run_of("vectors", tmp_path / "plain")
-    assert callback.episodes == sum(len(each.episodes.returns) for each in batches(run) if each.episodes)
-    assert sum(map(len, callback.collected)) == sum(map(len, trajectories(run)))
-    for shown, sent in zip(callback.collected, trajectories(run), strict=True):  # by the workers' numbers
-        np.testing.assert_array_equal(shown.observations[0], sent.observations[0])
-    assert callback.updates == run.behaviors["A"].updates
-    np.testing.assert_array_equal(  # what is reported stays as it is; here until policies differ
-        batches(run)[0].episodes.returns, batches(ours)[0].episodes.returns
-    )
-    states = [flat(dict(each.behaviors["A"].learner.actor.state_dict())) for each in (run, ours)]
-    with pytest.raises(AssertionError, match="differs"):
-        assert_equal_states(*states)
 
 
 def test_the_most_recent_of_a_statistic_is_that_of_the_first_worker(tmp_path: Path) -> None:

@@ -59,21 +59,6 @@ def test_ray_that_is_missing_is_named(workplace: Path, monkeypatch: pytest.Monke
     assert 'pip install -e ".[ray]"' in refused(run_of(workplace))
 
 
-def test_the_command_line_refuses_without_a_traceback(
-    mlagents_style: Callable[..., Any], configure: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    config = configure("Basic")
-    said = mlagents_style("learn", config, "--num-workers=2")
-    assert said.code == 2
-    assert "rollout workers start simulators themselves" in said.err
-    monkeypatch.setattr(sys, "platform", "win32")
-    said = mlagents_style("learn", config, "--env=sim:basic", "--num-workers=2")
-    assert said.code == 2
-    assert "need Linux or macOS" in said.err
-    assert "Traceback" not in said.err
-    assert not Path("results").exists()
-
-
 def test_only_named_files_import_ray_or_ranks(repository: Path) -> None:
     package = repository / "trainer_service"
     files = [*package.rglob("*.py"), *(repository / "unity_bridge").rglob("*.py")]

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import logging
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 from in_process_workers import SMALL_PPO, learn_in_process, options_of
 from walkers import Walk, Walkers, walkers
 
@@ -35,28 +33,6 @@ def test_every_simulator_of_the_run_has_a_seed_of_its_own(tmp_path: Path) -> Non
     run = learn_in_process(options_of({"A": SMALL_PPO}, env_settings=environment), scenes, tmp_path)
     assert seeds == {number: [40 + number] for number in range(6)}
     assert 200 <= run.steps["A"] < 200 + 6
-
-
-def test_what_a_worker_logs_is_told_with_its_number(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    def scenes(number: int, academy: Academy) -> Walkers:
-        if number == 1:
-            logging.getLogger("unity_bridge.tests").warning("a door creaks")
-        return Walkers(ONE, academy)
-
-    def creak(pool: Any) -> None:
-        if len(pool.answers) == 4:
-            advance = pool.workers[1].collect
-
-            def collect(*arguments: Any) -> Any:
-                logging.getLogger("unity_bridge.tests").warning("a door creaks")
-                return advance(*arguments)
-
-            pool.workers[1].collect = collect
-
-    with caplog.at_level(logging.INFO, logger="trainer_service"):
-        learn_in_process(options_of({"A": SMALL_PPO}), scenes, tmp_path, before_wait=creak)
-    assert "worker 1: a door creaks" in caplog.messages
-    assert "worker 0: a door creaks" not in caplog.messages
 
 
 def test_random_numbers_of_workers_and_of_rounds_differ(tmp_path: Path) -> None:

@@ -8,18 +8,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from in_process_workers import SMALL_PPO, Finished, InProcessWorkers, learn_in_process, options_of, shipped
+from in_process_workers import SMALL_PPO, Finished, InProcessWorkers, learn_in_process, options_of
 from walkers import Walk, Walkers, walkers
 
-from trainer_service.distributed.rollout_workers import published
-from trainer_service.distributed.worker import _PolicyCopy
-from trainer_service.learning.algorithms.common.actor import ActRequest
-from trainer_service.running.behaviors.behavior import Behavior
-from trainer_service.running.collection.opponents import FixedActor, Snapshot
-from trainer_service.running.collection.records import BehaviorTick
 from trainer_service.running.curriculum import Curriculum
 from unity_bridge.simulators.academy import Academy
-from unity_bridge.simulators.scene import step_batch
 
 TEAMS = walkers({"A?team=0": Walk(agents=1), "A?team=1": Walk(agents=1)})
 PLAY = {
@@ -152,40 +145,6 @@ def test_what_was_collected_before_a_turn_changed_does_not_count(tmp_path: Path,
     assert requests[max(requests)].restarts >= 3
     assert run.steps == {"A": learned} == {"A": 400}
     assert (late > 0) == (collection == "async")
-
-
-def test_a_snapshot_acts_on_a_worker_as_it_does_locally(make_behavior: Any) -> None:
-    behavior: Behavior = make_behavior(sizes=(2,), branches=(2,), **{**DUEL, "max_steps": 10**6})
-    rules = behavior.self_play
-    assert rules is not None
-    for team in (0, 1):
-        rules.register_side(team)
-    older = make_behavior(sizes=(2,), branches=(2,), seed=9, **{**DUEL, "max_steps": 10**6})
-    rules._opponents[1] = Snapshot(older.learner.actor.weights(), 0, 1200.0)
-    policy = shipped(published(behavior))
-    copy = _PolicyCopy("A", policy)
-    copy.update(policy, (3, 0))
-    seen = (np.random.default_rng(1).normal(size=(64, 2)).astype(np.float32),)
-    allowed, nothing = np.ones((64, 2), np.bool_), np.zeros((64, 0), np.float32)
-    local, remote = behavior.collector.opponents, copy.collector.opponents
-    assert local is not None
-    assert remote is not None
-    for opponents in (local, remote):
-        opponents.reseed(5)
-    for actor in (behavior.collector.actor, copy.collector.actor):
-        actor.load_state_dict(behavior.learner.actor.state_dict(), 5)
-    by_team = {}
-    for team in (0, 1):
-        asked = BehaviorTick(0, team, step_batch(seen, np.zeros(64, np.float32), agent_ids=np.arange(64)))
-        one, other = local.actor(asked), remote.actor(asked)
-        assert not isinstance(one, FixedActor)
-        assert not isinstance(other, FixedActor)
-        here = one.act(ActRequest(seen, allowed, nothing))
-        there = other.act(ActRequest(seen, allowed, nothing))
-        np.testing.assert_array_equal(here.discrete_actions, there.discrete_actions)
-        np.testing.assert_array_equal(here.log_probs, there.log_probs)
-        by_team[team] = there.log_probs
-    assert not np.allclose(by_team[0], by_team[1])
 
 
 def test_workers_meet_fixed_opponents(tmp_path: Path) -> None:

@@ -69,10 +69,6 @@ def test_a_huge_description_is_counted_without_being_made() -> None:
     assert memory_need(spec, wide) > 100 * 2**30
 
 
-def test_settings_that_do_not_fit_need_nothing() -> None:
-    assert memory_need(BehaviorSpec((), ActionSpec(2)), settings_of("dqn")) == 0
-
-
 def test_a_containers_limit_counts_as_free_memory(tmp_path: Path) -> None:
     (tmp_path / "memory.max").write_text("1000\n")
     (tmp_path / "memory.current").write_text("400\n")

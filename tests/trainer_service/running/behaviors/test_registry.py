@@ -16,7 +16,6 @@ from trainer_service.learning.rollout.group_returns import GroupReturns
 from trainer_service.running.behaviors.behavior import Behavior
 from trainer_service.running.callbacks import CallbackList
 from trainer_service.running.collection.router import parse_behavior_id
-from trainer_service.running.curriculum import Progress
 from trainer_service.running.runs.files import SaveError
 from unity_bridge.server.bridge import Tick
 from unity_bridge.simulators.scene import step_batch
@@ -91,24 +90,6 @@ def observe(behaviors: BehaviorsOfSimulators, *ticks: Tick) -> None:
         behaviors.observe(tick)
 
 
-def test_everyone_gets_their_own_actions(behaviors: BehaviorsOfSimulators) -> None:
-    for behavior_id in ("Walker?team=0", "Walker?team=1", "Flyer?team=0"):
-        declare(behaviors, behavior_id, SPEC)
-    observe(
-        behaviors,
-        Tick(4, {}, {"Flyer?team=0": asks(1), "Walker?team=0": asks(1, 2, 3)}),
-        Tick(9, {}, {"Walker?team=0": asks(), "Walker?team=1": asks(1, 2)}),
-    )
-    replies = behaviors.act()
-    counts = {
-        number: {name: len(batch) for name, batch in reply.items()} for number, reply in replies.items()
-    }
-    assert counts == {
-        4: {"Flyer?team=0": 1, "Walker?team=0": 3},
-        9: {"Walker?team=0": 0, "Walker?team=1": 2},
-    }
-
-
 def test_the_same_id_in_two_teams_is_two_agents(behaviors: BehaviorsOfSimulators) -> None:
     for team in (0, 1):
         declare(behaviors, f"Walker?team={team}", SPEC)
@@ -131,28 +112,6 @@ def test_agents_of_a_dropped_simulator_get_no_action(behaviors: BehaviorsOfSimul
     assert {number: list(reply) for number, reply in behaviors.act().items()} == {9: ["Walker?team=0"]}
     observe(behaviors, Tick(4, {}, {"Walker?team=0": asks(1)}), Tick(9, {}, {"Walker?team=0": asks(5)}))
     assert behaviors["Walker"].step == 1
-
-
-def test_progress_is_what_learners_did_since_the_last_look(make_behavior) -> None:
-    def create(name: str, spec: BehaviorSpec, group: int):
-        return make_behavior(name=name, continuous=1, learns=name == "Walker", max_steps=8)
-
-    behaviors = BehaviorsOfSimulators(create)
-    for behavior_id in ("Walker?team=0", "Statue?team=0"):
-        declare(behaviors, behavior_id, SPEC)
-    ended = np.ones(2, np.bool_)
-    ends = step_batch(
-        [np.zeros((2, 1), np.float32)],
-        np.array([3.0, 4.0], np.float32),
-        agent_ids=np.arange(2),
-        allowed_actions=np.ones((2, 0), np.bool_),
-        terminated=ended,
-    )
-    for batch in (asks(0, 1), ends):
-        observe(behaviors, Tick(0, {}, {"Walker?team=0": batch, "Statue?team=0": batch}))
-        behaviors.act()
-    assert behaviors.drain_progress() == {"Walker": Progress(0.25, [3.0, 4.0])}
-    assert behaviors.drain_progress() == {"Walker": Progress(0.25, [])}
 
 
 def unhurried(make_behavior, absence_timeout_s: float) -> BehaviorsOfSimulators:

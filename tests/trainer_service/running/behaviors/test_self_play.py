@@ -126,33 +126,6 @@ def test_opponents_act_as_the_first_snapshot_until_a_swap() -> None:
     assert one.opponent(0) is None, "who learns plays as the newest policy"
 
 
-def test_opponents_are_drawn_at_the_configured_ratio() -> None:
-    ratio = 0.3
-    one = player(
-        TurnScheduler(),
-        0,
-        1,
-        save_steps=1,
-        window=4,
-        swap_steps=1,
-        play_against_latest_model_ratio=ratio,
-        seed=3,
-    )
-    for step in range(4):
-        go_on(one, steps=[step])
-    counts: dict[Any, int] = {}
-    for ghost in range(4000):
-        one.ghost_steps = 1 + ghost
-        go_on(one, steps=[3])
-        opponent = one.opponent(1)
-        met = None if opponent is None else opponent.step
-        counts[met] = counts.get(met, 0) + 1
-    # Four standard deviations of a binomial of 4000 draws are below 130.
-    assert counts.get(None, 0) == pytest.approx(4000 * ratio, abs=130)
-    for step in range(4):
-        assert counts.get(step, 0) == pytest.approx(1000 * (1 - ratio), abs=130)
-
-
 def test_a_win_against_an_equal_snapshot_moves_half_a_point() -> None:
     one = player(TurnScheduler(), 0, 1, initial_elo=1000.0)
     go_on(one, steps=[0])
@@ -228,15 +201,6 @@ def met(one: SelfPlay, swaps: int, team: int = 1) -> dict[str, float]:
             str(getattr(opponent, "step", None)) if opponent in one.snapshots else one.opponent_in_words(team)
         )
     return {name: names.count(name) / swaps for name in sorted(set(names))}
-
-
-def test_a_pool_without_self_holds_nobody_else() -> None:
-    one = player(TurnScheduler(), 0, 1, swap_steps=1, opponents=["random"])
-    go_on(one, steps=[0])
-    assert one.opponent_in_words(1) == "random"
-    assert one.opponent(0) is None
-    assert met(one, 50) == {"random": 1.0}
-    assert one.opponents_in_words() == ["random"]
 
 
 def test_opponents_are_drawn_by_their_weights() -> None:

@@ -52,11 +52,3 @@ def test_a_finished_behavior_keeps_its_last_rate(clock: Clock) -> None:
     rate.summarize(1000)
     clock.now_s += 60
     assert rate.now(1000, finished=True) == 100
-
-
-def test_quick_summaries_have_rates_of_their_own(clock: Clock) -> None:
-    rate = StepRate(clock)
-    clock.now_s += 0.25
-    assert rate.summarize(100) == 400
-    clock.now_s += 0.25
-    assert rate.summarize(150) == 200

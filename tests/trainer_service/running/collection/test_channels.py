@@ -23,7 +23,6 @@ from unity_bridge.side_channels import (
     NOTICES,
     TRAINING_ANALYTICS,
     Aggregation,
-    FloatParameter,
     SideChannelRecord,
     StatMessage,
     TrainingBehaviorInitialized,
@@ -55,10 +54,6 @@ def options_with(**parameters: Any) -> RunOptions:
 def channels() -> Channels:
     options = options_with(mass=2.0)
     return Channels(options, Curriculum(options.environment_parameters or {}).messages, ChannelHub())
-
-
-def test_a_greeting_begins_with_the_parameters(channels: Channels) -> None:
-    assert channels.greeting(0, PLAIN) == parameter_records([FloatParameter("mass", 2.0)])
 
 
 def of_lessons(*values: Any) -> dict[str, Any]:
@@ -204,19 +199,6 @@ def test_a_side_channel_of_mlagents_envs_talks_with_a_simulator(run: Callable[..
     caller = Caller()
     run([caller])
     assert caller.heard == ["call 0", "call 1", "call 2"]
-
-
-@pytest.mark.thorough
-@pytest.mark.skipif(os.name != "posix", reason="a simulator that is a script")
-def test_each_simulator_may_have_channels_of_its_own(run: Callable[..., None]) -> None:
-    callers: dict[int, Caller] = {}
-
-    def channels_of(simulator: int) -> list[Caller]:
-        callers[simulator] = Caller()
-        return [callers[simulator]]
-
-    run(channels_of, num_envs=2)
-    assert {number: caller.heard[:1] for number, caller in callers.items()} == {0: ["call 0"], 1: ["call 0"]}
 
 
 def test_two_channels_of_one_id_are_refused_before_anything_starts(run: Callable[..., None]) -> None:

@@ -63,25 +63,6 @@ def test_actions_go_back_under_the_simulators_own_ids() -> None:
     assert list(replies) == ["Runner?team=0"]  # the leader was not asked
 
 
-def test_other_behaviors_stay_as_they_are() -> None:
-    other = batch(RUNNER, [7])
-    teams = HeterogeneousGroups(PURSUIT)
-    tick = first_tick()
-    merged = teams.merge(
-        Tick(
-            0,
-            {**tick.new_specs, "Referee": RUNNER},
-            {**tick.steps, "Referee": other},
-            replaced={"Referee": 2},
-        )
-    )
-    assert set(merged.new_specs) == {"Referee", "Pursuit?team=0"}
-    assert merged.steps["Referee"] is other
-    assert merged.replaced == {"Referee": 2}
-    actions = ActionBatch.zeros(1, RUNNER.action_spec)
-    assert teams.split(merged, {"Referee": actions}) == {"Referee": actions}
-
-
 SPECS = {"Leader?team=0": LEADER, "Runner?team=0": RUNNER}
 
 
@@ -145,12 +126,3 @@ def test_indices_are_given_by_member() -> None:
     assert allocator.assign(0, 0, only_runners).agent_indices.tolist() == [2]
     other_group = teams.merge(Tick(0, {}, {"Runner?team=0": batch(RUNNER, [8], [2])})).steps["Pursuit?team=0"]
     assert allocator.assign(0, 0, other_group).agent_indices.tolist() == [1]
-
-
-def test_more_agents_of_a_member_than_expected_are_named() -> None:
-    teams = HeterogeneousGroups(PURSUIT)
-    (spec,) = teams.merge(first_tick()).new_specs.values()
-    allocator = AgentIndexAllocator(spec.members)
-    crowd = teams.merge(Tick(0, {}, {"Runner?team=0": batch(RUNNER, [1, 2, 3])})).steps["Pursuit?team=0"]
-    with pytest.raises(ValueError, match="at least 3 agents of 'Runner', expected at most 2"):
-        allocator.assign(0, 0, crowd)

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from behavior_worlds import observe
 from behaviors_of_simulators import BehaviorsOfSimulators
 
 from trainer_service.config import TrainerSettings
@@ -19,7 +17,6 @@ from trainer_service.running.behaviors.behavior import Behavior
 from trainer_service.running.behaviors.saving import checkpoint_of
 from trainer_service.running.behaviors.self_play import TurnScheduler
 from trainer_service.running.collection.opponents import FixedOpponent
-from trainer_service.running.collection.records import BehaviorTick
 from trainer_service.running.policy import Policy
 from trainer_service.running.runs.checkpoint import Checkpoint
 from unity_bridge.server.bridge import Tick
@@ -236,15 +233,6 @@ def test_a_frozen_policy_decides_as_its_algorithm_did(trainer_type: str) -> None
         np.testing.assert_array_equal(actions[IDS[0]].discrete, actions[IDS[1]].discrete)
 
 
-def test_a_behavior_that_only_acts_has_no_opponents() -> None:
-    behavior = Behavior("Duel", SPEC, settings(), Compute(torch.device("cpu"), 1), learns=False)
-    assert behavior.self_play is None
-    batch = OneThrow(higher_wins, IDS).begin()[IDS[0]]
-    observe(behavior, BehaviorTick(0, 1, batch))
-    assert len(behavior.collector.act()[0]) == AGENTS
-    assert checkpoint_of(behavior).self_play is None
-
-
 SINGLE_RANK: dict[str, Any] = {"save_steps": 10**6, "team_change": 10**6, "swap_steps": 64}
 
 
@@ -286,16 +274,3 @@ def test_a_policy_of_another_trainer_type_can_be_played_against() -> None:
     assert 0.2 < np.mean(only) < 0.8
     series = behaviors["Duel"].summarize(1.0).series
     assert {"Self-play/Win Rate/other.safetensors", "Self-play/Win Rate/snapshots"} <= set(series)
-
-
-def test_a_policy_of_another_task_cannot_be_played_against() -> None:
-    other = always(1, "ppo")
-    wrong = BehaviorSpec((ObservationSpec("one", (7,)),), ActionSpec(0, (CHOICES,)))
-    with pytest.raises(
-        UserError, match=r"self_play.opponents: 'other.safetensors' was trained for something else"
-    ):
-        meet(
-            *IDS,
-            chosen=settings(opponents=["other.safetensors"]),
-            checkpoints={"other.safetensors": replace(other, spec=wrong)},
-        )

@@ -44,12 +44,6 @@ def test_an_episode_at_the_limit_is_truncated_where_it_stands() -> None:
     assert (at.cut.tolist(), at.waiting.tolist()) == ([True, True], [2])
 
 
-def test_an_end_at_the_limit_is_no_cut() -> None:
-    *_, last = seen_by(EpisodeLimit(2), tick([1]), tick([1]), tick([1], [1]))
-    assert last.batch.terminated.tolist() == [True, False]
-    assert last.cut.tolist() == [False]
-
-
 def test_the_rest_of_a_cut_episode_is_left_out_to_its_end() -> None:
     limit = EpisodeLimit(1)
     *_, rest, ended, anew = seen_by(limit, tick([1]), tick([1]), tick([1]), tick([1], [1]), tick([1]))

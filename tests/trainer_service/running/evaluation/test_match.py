@@ -61,12 +61,6 @@ def test_behaviors_that_learned_as_a_team_are_one_side() -> None:
     assert sides_of(hunt, "Pack", {"Pack": ["Leader", "Hunter"]}) == {"Pack": sides["Pack"]}
 
 
-def test_opponents_that_learned_by_one_learner_are_sides_of_their_own() -> None:
-    ids = ("Hunter?team=0", "Prey?team=0")
-    sides = {"Hunter": {"Hunter?team=0"}, "Prey": {"Prey?team=0"}}
-    assert sides_of(ids, None, {"Everyone": ["Hunter", "Prey"]}) == sides
-
-
 def test_a_side_that_is_none_is_refused() -> None:
     with pytest.raises(UserError, match=r"--side: expected one of Hunter, Prey"):
         sides_of(("Hunter?team=0", "Prey?team=0"), "Hunter,Prey")
@@ -80,13 +74,6 @@ def test_a_draw_is_half_a_win() -> None:
     result = games.to_json()
     assert result["elo_difference"] == pytest.approx(70.437, abs=1e-3)  # 400 log10(0.6 / 0.4)
     assert (games + games).win_rate == 0.6
-
-
-def test_games_that_are_all_alike_are_noticed() -> None:
-    same = Games((1.0,) * 3, 0, (1.0,) * 3, (-1.0,) * 3, (5, 5, 5))
-    assert same.are_alike
-    assert not Games((1.0,) * 3, 0, (1.0,) * 3, (-1.0,) * 3, (5, 5, 6)).are_alike
-    assert not Games((1.0,), 0, (1.0,), (-1.0,), (5,)).are_alike
 
 
 @pytest.fixture
@@ -149,13 +136,6 @@ def test_each_player_decides_for_its_own_side(matches, hosted, walker) -> None:
     assert pairs["slow.safetensors", "fast.safetensors"] == 0.0
     assert pairs["fast.safetensors", "random"] == 1.0
     assert len(pairs) == 3
-
-
-def test_games_that_are_cut_are_drawn_and_counted(matches, mlagents_style) -> None:
-    line = ("random", "--against", "random", "--env=sim:duel", "--episodes=4", "--max-episode-steps=1")
-    (found,) = matches(*line, "--json")
-    assert (found["games"], found["drawn"], found["cut_episodes"]) == (4, 4, 4)
-    assert "4 games were cut at the limit of steps" in mlagents_style("evaluate", *line).out
 
 
 @pytest.mark.usefixtures("programs_can_be_imported")

@@ -8,15 +8,14 @@ from typing import Any, ClassVar, NamedTuple
 
 import pytest
 import yaml
-from behavior_worlds import assert_equal_states, flat
 from PIL import Image, ImageSequence
+from run_files import assert_same_state, checkpoint, metrics
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from trainer_service.config.run.tracking import SUMMARY_WRITERS
 from trainer_service.running.evaluation.periodic import step_limit
 from trainer_service.running.metrics import Summary, SummaryWriter
 from trainer_service.running.metrics.trackers import TrackedRun
-from trainer_service.running.runs.checkpoint import read_content
 
 EPISODE = 18  # agent steps of one episode of the treadmill's three agents
 
@@ -46,29 +45,18 @@ def train(mlagents_style, hosted, configure):
     return run
 
 
-def rows(run_id: str, file: str = "evaluations.jsonl") -> list[dict[str, Any]]:
-    """Rows of a file, without the clock."""
-    lines = Path("results", run_id, file).read_text().splitlines()
-    clock = {"wall_s", "steps_per_s"}
-    return [{key: value for key, value in json.loads(line).items() if key not in clock} for line in lines]
-
-
-def state(run_id: str, file: str = "checkpoint.safetensors", behavior: str = "Treadmill") -> dict[str, Any]:
-    return read_content(Path("results", run_id, behavior, file))
+def rows(run_id: str) -> list[dict[str, Any]]:
+    return metrics(run_id, "evaluations.jsonl")
 
 
 OFTEN = {"every_steps": 3 * EPISODE, "episodes": 4, "stochastic": True}
 
 
-def assert_same_state(run: str, other: str, file: str = "checkpoint.safetensors", **of: str) -> None:
-    assert_equal_states(*(flat(state(each, file, **of)["algorithm"]) for each in (run, other)))
-
-
 def test_a_run_does_not_notice_that_it_is_evaluated(train) -> None:
     train("alone", 9 * EPISODE)
     train("watched", 9 * EPISODE, evaluation=OFTEN)
-    assert_same_state("watched", "alone")
-    assert rows("watched", "metrics.jsonl") == rows("alone", "metrics.jsonl")
+    assert_same_state("watched", "alone", "Treadmill")
+    assert metrics("watched") == metrics("alone")
     assert not Path("results/alone/evaluations.jsonl").exists()
     assert [row["step"] for row in rows("watched")] == [54, 108, 162]
 
@@ -80,7 +68,7 @@ def test_the_best_policy_is_kept_with_its_model(train, mlagents_style) -> None:
     assert best[0] == found[0]  # the first is the best so far, whatever it is
     top = max(found, key=lambda row: row["score"])
     assert best[-1] == top
-    assert state("run", "best.safetensors")["step"] == top["step"]
+    assert checkpoint("run", "Treadmill", "best.safetensors")["step"] == top["step"]
     assert Path("results/run/Treadmill/best.onnx").is_file()
     assert top["score"] == top["mean_return"]
     assert said.out.count("Evaluation at step") == len(found) == 5
@@ -99,17 +87,6 @@ def test_the_best_policy_is_kept_with_its_model(train, mlagents_style) -> None:
     assert result["step"] == top["step"]
 
 
-@pytest.mark.thorough
-def test_a_run_that_is_resumed_remembers_the_best(train) -> None:
-    train("straight", 12 * EPISODE, evaluation=OFTEN)
-    train("parted", 7 * EPISODE, evaluation=OFTEN)
-    said = train("parted", 12 * EPISODE, "--resume", evaluation=OFTEN)
-    assert "An evaluation failed" not in said.out
-    assert rows("parted") == rows("straight")
-    assert_same_state("parted", "straight")
-    assert_same_state("parted", "straight", "best.safetensors")
-
-
 def test_an_evaluation_that_fails_costs_a_warning(train, monkeypatch) -> None:
     from trainer_service.running.evaluation.simulator import EvaluationSimulator
     from unity_bridge.errors import LaunchError
@@ -120,7 +97,7 @@ def test_an_evaluation_that_fails_costs_a_warning(train, monkeypatch) -> None:
     monkeypatch.setattr(EvaluationSimulator, "open", fail)
     said = train("unlucky", 6 * EPISODE, evaluation=OFTEN)
     assert said.out.count("An evaluation failed: it does not start today. The run continues.") == 2
-    assert state("unlucky")["step"] == 6 * EPISODE
+    assert checkpoint("unlucky", "Treadmill")["step"] == 6 * EPISODE
     assert not Path("results/unlucky/evaluations.jsonl").exists()
 
 
@@ -223,13 +200,3 @@ def test_the_best_episode_of_an_evaluation_is_filmed(mlagents_style, configure, 
     assert ("evaluation", shown.step, True) in Noting.calls
     assert ("summary", 200) in Noting.calls
     assert Noting.calls[-1] == ("close", "finished")
-
-
-def test_only_bundled_environments_are_filmed(train, mlagents_style, program, configure) -> None:
-    path = configure("Treadmill")
-    path.write_text(path.read_text() + "evaluation: {film: true}\n")
-    said = mlagents_style("learn", path, f"--env={program('treadmill')}", "--run-id=none")
-    assert said.code == 2
-    assert "evaluation.film: " in said.err
-    assert "only bundled environments can be filmed" in said.err
-    assert not Path("results/none").exists()

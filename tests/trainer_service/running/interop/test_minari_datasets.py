@@ -90,19 +90,6 @@ def test_a_dataset_becomes_a_recording_of_its_environment(mlagents_style, minari
     assert ends == [(False, True), (True, False), (True, False)]
 
 
-@pytest.mark.process
-def test_a_policy_cloned_from_a_dataset_plays_in_its_environment(mlagents_style, minari: Any) -> None:
-    import gymnasium
-
-    env = gymnasium.make("CartPole-v1")
-    make_dataset(minari, "cart-v1", env.observation_space, env.action_space, env="CartPole-v1")
-    assert mlagents_style("demo-convert", "minari:cart-v1", "cart.demo").code == 0
-    assert mlagents_style("clone", "--demo=cart.demo", "--run-id=cart", "--epochs=2").code == 0
-    said = mlagents_style("evaluate", "cart", "--env=gym:CartPole-v1", "--episodes=2")
-    assert said.code == 0, said.err
-    assert "CartPole-v1" in said.out
-
-
 @pytest.mark.parametrize(
     ("sensors", "actions"),
     [((VECTOR,), ActionSpec(0, (3,))), ((BYTES, VECTOR), ActionSpec(2, (3,)))],

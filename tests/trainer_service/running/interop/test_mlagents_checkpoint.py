@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -131,22 +130,6 @@ def test_adams_moments_go_to_the_parameters_they_belong_to() -> None:
     assert state["optimizer"]["steps"] == 24
 
 
-def test_a_policy_with_curiosity_keeps_its_value_heads(rewritten: Callable[..., Path]) -> None:
-    def add_head(content: dict[str, Any]) -> None:
-        size = content["Optimizer:critic"]["value_heads.value_heads.extrinsic.weight"].shape[1]
-        for name, value in (("weight", torch.full((1, size), 2.0)), ("bias", torch.full((1,), 3.0))):
-            content["Optimizer:critic"][f"value_heads.value_heads.curiosity.{name}"] = value
-        content["Module:Curiosity"] = {"weight": torch.zeros(1)}
-
-    signals = {"curiosity": {"strength": 0.02}, "extrinsic": {}}
-    settings = changed(settings_of("Hybrid"), reward_signals=signals)
-    state = converted("Hybrid", rewritten(add_head), settings=settings).algorithm
-    ppo = PPO(SPECS["Hybrid"], settings, Compute(torch.device("cpu"), 0))
-    ppo.load_state_dict(state)
-    assert ppo.state_dict()["network"]["value.bias"][0] == 3.0
-    assert (ppo.state_dict()["network"]["value.weight"][0] == 2.0).all()
-
-
 def test_moments_that_the_file_lacks_start_anew() -> None:
     conversion = convert_checkpoint(
         load_source(file_of("Camera Car")),
@@ -194,18 +177,6 @@ def test_settings_that_do_not_fit_are_named(section: str, values: dict[str, Any]
 
 
 @pytest.mark.parametrize(
-    ("actions", "expected"),
-    [
-        (ActionSpec(2, (3, 3)), r"log_sigma of Policy has shape \(1, 1\), expected \(2,\)"),
-        (ActionSpec(1, (3,)), r"branches\.1\.weight of Policy has no place"),
-    ],
-)
-def test_other_actions_are_named(actions: ActionSpec, expected: str) -> None:
-    with pytest.raises(UserError, match=expected):
-        converted("Hybrid", spec=replace(SPECS["Hybrid"], action_spec=actions))
-
-
-@pytest.mark.parametrize(
     ("change", "expected"),
     [
         (lambda content: content["global_step"].clear(), "key '_GlobalSteps__global_step' is missing"),
@@ -237,15 +208,6 @@ def test_damaged_moments_cost_the_moments_only(
     )
     assert "moments, which start from scratch" in conversion.left_out[0]
     assert conversion.checkpoint.algorithm["optimizer"]["steps"] == 0
-
-
-def test_a_file_of_neither_is_refused(tmp_path: Path) -> None:
-    torch.save({"weights": torch.zeros(2)}, tmp_path / "other.pt")
-    for load in (load_source, load_mlagents_checkpoint):
-        with pytest.raises(
-            UserError, match=r"other\.pt' is not a checkpoint of this trainer or of ML-Agents"
-        ):
-            load(tmp_path / "other.pt")
 
 
 def test_a_foreign_checkpoint_names_the_import_command() -> None:

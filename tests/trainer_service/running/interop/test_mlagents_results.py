@@ -52,17 +52,6 @@ def test_a_run_is_made_that_has_everything(mlagents_style: Callable[..., Any], o
     assert configuration["behaviors"]["Hybrid"]["network_settings"]["hidden_units"] == 8
 
 
-def test_the_list_of_checkpoints_names_what_was_made(original: Path) -> None:
-    import_results(original, "new", results_dir=Path("results"))
-    before = json.loads((original / "run_logs/training_status.json").read_text())["Hybrid"]
-    status = json.loads(Path("results/new/run_logs/training_status.json").read_text())["Hybrid"]
-    (record,) = status["checkpoints"]
-    assert (record["steps"], record["reward"]) == (427, before["final_checkpoint"]["reward"])
-    assert record["file_path"] == "results/new/Hybrid/Hybrid-427.onnx"
-    assert record["auxillary_file_paths"] == ["results/new/Hybrid/Hybrid-427.safetensors"]
-    assert status["final_checkpoint"]["file_path"] == "results/new/Hybrid.onnx"
-
-
 def test_a_behavior_with_a_space_and_a_camera(workplace: Path) -> None:
     imported = import_results(RUNS / "camera", "my car", results_dir=Path("my results"))
     assert imported.folder == Path("my results/my car")

@@ -162,12 +162,3 @@ def test_the_parts_that_start_anew_are_listed() -> None:
 def test_another_trainer_in_the_configuration_is_named() -> None:
     with pytest.raises(UserError, match="is of the trainer 'sac', the configuration says 'ppo'"):
         converted("soft", trainer_type="ppo", hyperparameters={})
-
-
-def test_a_damaged_critic_is_named(tmp_path: Path) -> None:
-    content = torch.load(file_of("soft"), weights_only=True)
-    del content["Optimizer:q_network"]["q2_network.value_heads.value_heads.extrinsic.bias"]
-    torch.save(content, tmp_path / "checkpoint.pt")
-    source, checkpoint = load_mlagents_checkpoint(tmp_path / "checkpoint.pt"), converted("soft").checkpoint
-    with pytest.raises(UserError, match=r"q2_network\..*bias is missing in Optimizer:q_network"):
-        convert_checkpoint(source, "Hybrid", checkpoint.spec, checkpoint.settings, seed=0)

@@ -20,10 +20,10 @@ from trainer_service.learning.algorithms import Compute
 from trainer_service.learning.algorithms.common.observation_selection import with_group_size
 from trainer_service.learning.rollout.agent_padding import AgentPadding, padded_spec
 from trainer_service.running.behaviors.behavior import Behavior
-from trainer_service.running.behaviors.saving import checkpoint_of, initialize, models, restore
+from trainer_service.running.behaviors.saving import checkpoint_of, initialize, models
 from trainer_service.running.interop.onnx_export import export_run, to_onnx
 from trainer_service.running.policy import Policy, by_behavior
-from trainer_service.running.runs.checkpoint import load_checkpoint, save_checkpoint
+from trainer_service.running.runs.checkpoint import save_checkpoint
 from trainer_service.running.runs.folder import RunFolder
 from unity_bridge.simulators.scene import vector_sensor
 from unity_bridge.specs import ActionSpec, BehaviorSpec, MemberSpec
@@ -170,20 +170,6 @@ def test_members_are_loaded_and_exported_by_name(workplace: Path) -> None:
     folder.close()
     RunFolder.open("results", "run", force=True).close()
     assert not list(root.iterdir())
-
-
-def test_a_checkpoint_keeps_the_members(tmp_path: Path) -> None:
-    checkpoint = checkpoint_of(behavior_of("mappo", share="none"))
-    save_checkpoint(checkpoint, tmp_path / "checkpoint.safetensors")
-    assert load_checkpoint(tmp_path / "checkpoint.safetensors").spec == SPEC
-
-
-def test_weights_of_another_number_of_agents_are_refused() -> None:
-    behavior = behavior_of(
-        "mappo", padded_spec([member("Leader", 1), member("Runner", 3, camera=True)]), share="none"
-    )
-    with pytest.raises(UserError, match=r"at most \[1, 2\] agents of 'Leader', 'Runner', now \[1, 3\]"):
-        restore(behavior, checkpoint_of(behavior_of("mappo", share="none")))
 
 
 def test_a_team_starts_from_the_weights_of_another_run() -> None:

@@ -103,14 +103,6 @@ def test_debug_logs_time_and_source_line() -> None:
     assert re.fullmatch(place % ("DEBUG", "a detail") + place % ("INFO", "hello"), stream.getvalue())
 
 
-def test_afterwards_logging_is_as_before() -> None:
-    logger = logging.getLogger("trainer_service")
-    before = (logger.level, list(logger.handlers))
-    with Console(stream=io.StringIO(), debug=True):
-        assert (logger.level, list(logger.handlers)) != before
-    assert (logger.level, list(logger.handlers)) == before
-
-
 @pytest.mark.parametrize(
     ("how", "shown"),
     [({}, False), ({"verbose": 2}, True), ({"debug": True}, True), ({"log_format": "json"}, True)],

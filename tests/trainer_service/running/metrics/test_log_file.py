@@ -53,13 +53,6 @@ def test_secrets_are_for_the_console_alone(path: Path) -> None:
     assert "join: " not in path.read_text()
 
 
-def test_control_characters_are_written_out(path: Path) -> None:
-    with log_file(path, append=False):
-        LOGGER.info("%s", "\x1b[2J\n[INFO] forged")
-    assert path.read_text().splitlines()[1:][0].endswith("INFO \\x1b[2J")
-    assert path.read_text().splitlines()[2] == "  [INFO] forged"
-
-
 @pytest.mark.parametrize("append", [False, True])
 def test_only_a_resumed_run_keeps_earlier_lines(path: Path, append: bool) -> None:
     with log_file(path, append=False):

@@ -18,11 +18,6 @@ from trainer_service.running.metrics.console import Console
 LOGGER = logging.getLogger("trainer_service.running.training.learn")
 
 
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
-
-
 def lines(stream: io.StringIO) -> list[dict[str, Any]]:
     return [json.loads(line) for line in stream.getvalue().splitlines()]
 
@@ -58,15 +53,6 @@ def test_the_line_of_a_summary_has_its_metrics() -> None:
     assert (metrics["behavior"], metrics["step"], metrics["mean_return"]) == ("Ball", 1000, 3.0)
     assert (metrics["entropy"], metrics["policy_loss"]) == (0.5, None)
     assert [key for key in metrics if key.endswith("_hist")] == ["Goals_hist"]
-
-
-def test_a_terminal_gets_no_table_between_json_lines() -> None:
-    stream = Terminal()
-    with Console(stream=stream, log_format="json") as console:
-        console.progress("Ball", 1, 10, 1.0)
-        console.log("hello")
-        assert not console.has_table
-    assert [line["message"] for line in lines(stream)] == ["hello"]
 
 
 def test_no_control_character_reaches_a_json_line() -> None:

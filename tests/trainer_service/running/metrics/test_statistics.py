@@ -136,15 +136,3 @@ def test_no_key_of_a_line_stands_for_two_tags() -> None:
         "step": 8, "entropy": 7.0, "Simulator/entropy": 0.0, "Environment/Entropy": 1.0, "goals_shot": 2.0,
         "Simulator/goals_shot": 3.0, "Environment/Step": 4.0, "Simulator/step": 5.0, "Goals": 6.0,
     }  # fmt: skip
-
-
-def test_replaced_values_are_reported_only_where_there_are_some() -> None:
-    statistics = Statistics("Ball")
-    statistics.add_replaced_values(3)
-    statistics.add_replaced_values(4)
-    drained = statistics.drain(step=1, wall_s=1.0, steps_per_s=1.0)
-    assert drained.tagged()["Environment/Replaced Values"].value == 7
-    assert to_json(drained)["replaced_values"] == 7
-    drained = statistics.drain(step=2, wall_s=1.0, steps_per_s=1.0)
-    assert "Environment/Replaced Values" not in drained.tagged()
-    assert "replaced_values" not in to_json(drained)

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from trainer_service.running.curriculum import CurrentLesson
 from trainer_service.running.metrics import (
     EpisodeStats,
     GaugeWriter,
@@ -223,16 +222,6 @@ def test_a_histogram_counts_every_episode_where_it_belongs(tmp_path: Path) -> No
     assert {limit: count for limit, count in counts.items() if count} == {1.0: 3.0, 30.0: 1.0}
 
 
-def test_a_film_is_shown_as_an_image_that_moves(tmp_path: Path) -> None:
-    gif = b"GIF89a" + bytes([0x2C, 0x01, 0x50, 0x00]) + b"..."  # 300 wide, 80 high
-    writer = TensorBoardWriter(lambda name: tmp_path / name)
-    (tmp_path / "film.gif").write_bytes(gif)
-    writer.write_film("Ball", 500, tmp_path / "film.gif")
-    writer.close()
-    (film,) = events(tmp_path / "Ball").Images("Videos_Test")
-    assert (film.step, film.width, film.height, film.encoded_image_string) == (500, 300, 80, gif)
-
-
 def test_tensorboard_drops_later_steps_after_a_resume(tmp_path: Path) -> None:
     first = TensorBoardWriter(lambda _: tmp_path)
     for step in (1000, 2000, 3000):
@@ -309,23 +298,6 @@ def test_a_simulators_histogram_is_kept_by_both_files(tmp_path: Path) -> None:
     JsonlWriter(tmp_path / "metrics.jsonl").write(reported)
     (entry,) = entries(tmp_path / "metrics.jsonl")
     assert entry["Goals_hist"] == {"edges": list(range(31)), "counts": [2, *[0] * 28, 1]}
-
-
-LESSONS = {"Ball size": CurrentLesson(2, "huge"), "mass": CurrentLesson(0, "mass")}
-
-
-def test_lessons_are_written_by_number_and_name(tmp_path: Path) -> None:
-    reported = summary(lessons=LESSONS)
-    tensorboard = TensorBoardWriter(lambda _: tmp_path)
-    tensorboard.write(reported)
-    tensorboard.close()
-    read = events(tmp_path)
-    assert read.Scalars("Environment/Lesson Number/Ball size")[0].value == 2.0
-    assert read.Scalars("Environment/Lesson Number/mass")[0].value == 0.0
-    JsonlWriter(tmp_path / "metrics.jsonl").write(reported)
-    (entry,) = entries(tmp_path / "metrics.jsonl")
-    assert entry["lesson"] == {"Ball size": "huge", "mass": "mass"}
-    assert (entry["lesson_number/ball_size"], entry["lesson_number/mass"]) == (2.0, 0.0)
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import re
 import signal
@@ -20,7 +19,6 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from trainer_service.config import RunOptions
-from trainer_service.errors import UserError
 from trainer_service.running.metrics import EpisodeStats, Summary
 from trainer_service.running.monitoring.endpoint import monitoring
 from trainer_service.running.monitoring.run_monitor import BehaviorState, RunMonitor, RunState
@@ -135,14 +133,6 @@ def test_a_port_in_use_is_refused(tmp_path: Path) -> None:
         port = owner.getsockname()[1]
         with pytest.raises(PortInUse, match=rf"127\.0\.0\.1:{port} is in use by process \d+ "):
             monitoring(options_for(tmp_path, port)).__enter__()
-
-
-def test_a_missing_package_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(
-        UserError, match=r'prometheus-client is not installed: pip install -e "\.\[prometheus\]"'
-    ):
-        monitoring(options_for(tmp_path, 0)).__enter__()
 
 
 def test_a_run_answers_while_it_learns(start, configure, free_port: int) -> None:

@@ -7,10 +7,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import pytest
 
-from trainer_service.running.metrics import EpisodeStats, Summary
 from trainer_service.running.monitoring.run_monitor import RunMonitor, SavedState
 from trainer_service.running.runs.layout import RunLayout
 
@@ -86,14 +84,6 @@ def test_only_a_loop_with_simulators_can_be_stuck(
     monitor.tick(Source(simulators), behaviors())  # type: ignore[arg-type]
     clock.now_s += age_s
     assert monitor.is_stuck(60.0) is stuck
-
-
-def test_the_last_summary_is_kept_with_its_time(monitor: RunMonitor) -> None:
-    for step in (100, 200):
-        stats = EpisodeStats(np.array([1.0]), np.array([10.0]))
-        monitor.write(Summary(behavior="Ball", step=step, wall_s=1.0, steps_per_s=1.0, stats=stats))
-    summary, came_s = monitor.summaries["Ball"]
-    assert (summary.step, came_s) == (200, 1_700_000_000.0)
 
 
 def test_checkpoints_are_those_on_the_disk(monitor: RunMonitor, tmp_path: Path) -> None:

@@ -16,7 +16,6 @@ from trainer_service.errors import UserError
 from trainer_service.running.behaviors.saving import checkpoint_of
 from trainer_service.running.policy import Policy
 from unity_bridge.simulators.foreign.roles import interface_of
-from unity_bridge.simulators.scene import SceneError
 from unity_bridge.simulators.third_party import ForeignCode
 
 
@@ -135,12 +134,6 @@ def test_the_methods_of_a_vector_environments_copies_mask(of_three: Policy) -> N
     assert chosen.tolist() == [1, 0]
 
 
-def test_a_method_that_cannot_be_asked_is_mentioned(of_three: Policy, caplog: Any) -> None:
-    agent = of_three.wrap(OnlyTwo())
-    agent.predict(np.zeros((5, 2), np.float32))  # of five environments, one of which is known
-    assert "has a method for action masks, which cannot be asked here: pass action_masks" in caplog.text
-
-
 def test_a_copy_acts_alike_and_asks_no_environment(of_three: Policy, caplog: Any) -> None:
     agent = of_three.wrap(OnlyTwo())
     agent.predict(ZEROS)
@@ -180,16 +173,3 @@ def test_an_observation_that_is_not_finite_is_refused(of_three: Policy) -> None:
     agent = of_three.wrap(OnlyTwo())
     with pytest.raises(ValueError, match="sensor 'sensor_0': expected finite numbers, got nan"):
         agent.predict(np.array([0, np.nan], np.float32))
-
-
-@pytest.mark.parametrize(
-    ("mask", "complaint"),
-    [
-        (np.ones(2), "action mask: expected 3 values, one for each choice of .*, got 2"),
-        (np.zeros(3), "action mask: no choice is left in branch 0"),
-    ],
-)
-def test_a_mask_that_does_not_fit_is_refused(of_three: Policy, mask: Any, complaint: str) -> None:
-    agent = of_three.wrap(OnlyTwo())
-    with pytest.raises(SceneError, match=complaint):
-        agent.predict(ZEROS, action_masks=mask)

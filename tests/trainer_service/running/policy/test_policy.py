@@ -40,13 +40,6 @@ def test_actions_are_as_a_simulator_takes_them(policy) -> None:
     assert [set(column) for column in actions.discrete.T.tolist()] == [{0, 1}, {0, 1, 2}]
 
 
-def test_each_row_is_decided_by_itself(policy) -> None:
-    together = policy().act(seen(20))
-    alone = policy().act([sensor[7:8] for sensor in seen(20)])
-    np.testing.assert_allclose(together.continuous[7:8], alone.continuous, atol=1e-6)
-    np.testing.assert_array_equal(together.discrete[7:8], alone.discrete)
-
-
 @pytest.mark.parametrize("deterministic", [True, False])
 def test_masked_actions_are_never_chosen(policy, deterministic: bool) -> None:
     allowed = np.ones((300, 5), np.bool_)
@@ -120,15 +113,6 @@ def test_memories_are_passed_in_and_returned(recurrent_policy) -> None:
     assert not np.allclose(kept, memories, atol=1e-3)
     again, _ = decide.predict(seen(20), memories)
     np.testing.assert_array_equal(again.continuous, later.continuous)
-
-
-def test_memories_belong_to_rows(recurrent_policy) -> None:
-    decide = recurrent_policy()
-    _, memories = decide.predict(seen(20))
-    together, kept = decide.predict(seen(20), memories)
-    alone, own = decide.predict([sensor[7:8] for sensor in seen(20)], memories[7:8])
-    np.testing.assert_allclose(together.continuous[7:8], alone.continuous, atol=1e-6)
-    np.testing.assert_allclose(kept[7:8], own, atol=1e-6)
 
 
 def test_memories_are_zero_at_an_episodes_start(recurrent_policy) -> None:

@@ -156,20 +156,6 @@ def test_a_behavior_beyond_measure_is_refused(
         load_checkpoint(path)
 
 
-@pytest.mark.parametrize("step", [-1, 1.5, None, True, 2**70])
-def test_a_step_that_is_none_is_refused(checkpoint: Checkpoint, tmp_path: Path, step) -> None:
-    path = tmp_path / "checkpoint.safetensors"
-    save_checkpoint(replace(checkpoint, step=step), path)
-    with pytest.raises(UserError, match="expected a step"):
-        load_checkpoint(path)
-
-
-def test_a_sensor_may_be_renamed() -> None:
-    eyes, others = SPEC.observation_specs
-    renamed = replace(SPEC, observation_specs=(replace(eyes, name="camera"), others))
-    assert spec_mismatch(SPEC, renamed) is None
-
-
 @pytest.mark.parametrize(
     ("changed", "expected"),
     [

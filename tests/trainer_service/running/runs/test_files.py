@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from trainer_service.errors import UserError
 from trainer_service.running.runs.files import SaveError, remove_leftovers, with_short_paths, write_atomic
 
 
@@ -66,24 +65,6 @@ except SaveError:
     assert exit_code(script, path) == 7
     assert path.read_bytes() == b"old"
     assert names(tmp_path) == ["checkpoint.safetensors"]
-
-
-def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    with pytest.raises(UserError, match=r"cannot write .*inner"):
-        write_atomic(tmp_path / "file" / "inner", "x")
-
-
-def test_an_interrupted_write_removes_its_temporary_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def interrupt(_: int) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(os, "fsync", interrupt)
-    with pytest.raises(KeyboardInterrupt):
-        write_atomic(tmp_path / "file", "x")
-    assert names(tmp_path) == []
 
 
 def test_leftovers_of_killed_writers_go_and_everything_else_stays(tmp_path: Path) -> None:

@@ -123,12 +123,6 @@ def test_force_does_not_follow_links_out_of_the_run(tmp_path: Path) -> None:
     assert (tmp_path / "elsewhere" / "checkpoint.safetensors").exists()
 
 
-def test_resume_wins_over_force_so_that_nothing_is_lost(tmp_path: Path) -> None:
-    fill(tmp_path / "run", "Ball/checkpoint.safetensors")
-    RunFolder.open(tmp_path, "run", resume=True, force=True).close()
-    assert (tmp_path / "run" / "Ball" / "checkpoint.safetensors").exists()
-
-
 def test_initial_weights_are_of_any_folder(tmp_path: Path) -> None:
     fill(tmp_path / "old" / "teacher", "Ball/checkpoint.safetensors")
     with RunFolder.open(tmp_path / "new", "pupil", initialize_from=str(tmp_path / "old/teacher")) as run:
@@ -203,12 +197,6 @@ def test_a_behavior_cannot_lead_out_of_the_run(tmp_path: Path, name: str) -> Non
     for path_of in (run.behavior, run.checkpoint, run.final_model, lambda name: run.numbered(name, 1)):
         with pytest.raises(UserError, match="behavior name"):
             path_of(name)
-
-
-def test_a_file_in_place_of_the_run_is_named(tmp_path: Path) -> None:
-    fill(tmp_path, "run")
-    with pytest.raises(UserError, match="is a file; expected the folder of a run"):
-        RunFolder.open(tmp_path, "run", force=True)
 
 
 TRAIN = """

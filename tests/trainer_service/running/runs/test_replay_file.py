@@ -411,15 +411,6 @@ def test_a_list_that_makes_no_sense_is_refused(files: Path, listed: NDArray[Any]
         saved(files)
 
 
-def test_rows_that_the_files_do_not_hold_are_refused_before_memory_is_made(files: Path) -> None:
-    with np.load(files) as arrays:
-        content = dict(arrays)
-    content["saved.rows.steps"][-1, 1] = 2**50
-    np.savez(files, **content)
-    with pytest.raises(UserError, match=r"'replay-100-steps-30.npz': it does not hold \d+ rows"):
-        saved(files)
-
-
 def test_a_list_leads_to_no_other_folder(files: Path) -> None:
     with np.load(files) as arrays:
         content = dict(arrays)

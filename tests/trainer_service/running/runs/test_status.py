@@ -96,12 +96,6 @@ def test_the_lesson_history_is_kept_beside_the_checkpoints(tmp_path: Path) -> No
     assert read_lessons(tmp_path / "none.json") == {}
 
 
-def test_a_behavior_may_be_called_metadata(tmp_path: Path) -> None:
-    status = TrainingStatus(behaviors={"metadata": saved(1)}, torch_version="2.9.0")
-    (tmp_path / "status.json").write_text(status.to_json())
-    assert read_status(tmp_path / "status.json", torch_version="2.9.0") == status
-
-
 def test_saving_twice_at_one_step_lists_it_once() -> None:
     again = record(2, reward=9.0)
     assert saved(1, 2).with_checkpoint(again).checkpoints == (record(1), again)

@@ -89,34 +89,6 @@ def test_what_is_no_plain_value_is_not_written(value: Any) -> None:
         written({"state": value})
 
 
-def no_header(file: bytes) -> bytes:
-    return b""
-
-
-def cut_off_header(file: bytes) -> bytes:
-    return file[:50]
-
-
-def cut_off(file: bytes) -> bytes:
-    return file[:-1]
-
-
-def longer(file: bytes) -> bytes:
-    return file + b"\0"
-
-
-def endless_header(file: bytes) -> bytes:
-    return (2**40).to_bytes(8, "little") + file[8:]
-
-
-def of_somebody_else(file: bytes) -> bytes:
-    return safetensors.torch.save({"a": torch.ones(3)}, {"format": "pt"})
-
-
-def changed_weight(file: bytes) -> bytes:
-    return file[:-1] + bytes([file[-1] ^ 1])
-
-
 def with_header(file: bytes, change: Callable[[dict[str, Any]], None]) -> bytes:
     size = int.from_bytes(file[:8], "little")
     header = json.loads(file[8 : 8 + size])
@@ -144,34 +116,37 @@ def claims_more(file: bytes) -> bytes:
 
 
 def deep(file: bytes) -> bytes:
-    return with_header(
-        file,
-        lambda header: header.update(a="["),
-    ).replace(b'"["', b"[" * 10**5)
+    return with_header(file, lambda header: header.update(a="[")).replace(b'"["', b"[" * 10**5)
 
 
 def no_checksum(file: bytes) -> bytes:
     return with_header(file, lambda header: header["__metadata__"].update(crc32="x\x1b"))
 
 
-@pytest.mark.parametrize(
-    ("damage", "expected"),
-    [
-        (no_header, "it is cut off"),
-        (cut_off_header, "it is cut off"),
-        (cut_off, "deserializing"),
-        (longer, "deserializing"),
-        (endless_header, "its header claims 1099511627776 bytes"),
-        (of_somebody_else, "its header is not one of this trainer's checkpoints"),
-        (changed_weight, r"it is not what was written \(checksum\)"),
-        (changed_step, r"it is not what was written \(checksum\)"),
-        (renamed_tensor, r"it is not what was written \(checksum\)"),
-        (claims_more, "deserializing"),
-        (deep, "its header is not one of this trainer's checkpoints"),
-        (no_checksum, r"its checksum is 'x\\x1b'; expected a whole number"),
-    ],
-)
-def test_damaged_files_are_refused(tmp_path: Path, damage: Callable[[bytes], bytes], expected: str) -> None:
+FOREIGN = "its header is not one of this trainer's checkpoints"
+CHANGED = r"it is not what was written \(checksum\)"
+DAMAGES: dict[str, tuple[Callable[[bytes], bytes], str]] = {
+    "no header": (lambda _: b"", "it is cut off"),
+    "half a header": (lambda file: file[:50], "it is cut off"),
+    "too short": (lambda file: file[:-1], "deserializing"),
+    "too long": (lambda file: file + b"\0", "deserializing"),
+    "an endless header": (
+        lambda file: (2**40).to_bytes(8, "little") + file[8:],
+        "claims 1099511627776 bytes",
+    ),
+    "another program's": (lambda _: safetensors.torch.save({"a": torch.ones(3)}, {"format": "pt"}), FOREIGN),
+    "a changed weight": (lambda file: file[:-1] + bytes([file[-1] ^ 1]), CHANGED),
+    "a changed step": (changed_step, CHANGED),
+    "a renamed tensor": (renamed_tensor, CHANGED),
+    "a claim of more": (claims_more, "deserializing"),
+    "a deep header": (deep, FOREIGN),
+    "no checksum": (no_checksum, r"its checksum is 'x\\x1b'; expected a whole number"),
+}
+
+
+@pytest.mark.parametrize("name", DAMAGES)
+def test_damaged_files_are_refused(tmp_path: Path, name: str) -> None:
+    damage, expected = DAMAGES[name]
     path = tmp_path / "damaged"
     path.write_bytes(damage(written({"step": 100, "weights": torch.ones(4)})))
     with pytest.raises(TensorFileError, match=expected):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import signal
 from pathlib import Path
 from typing import Any
@@ -59,25 +58,6 @@ def test_several_simulators_need_something_to_start(configuration: Any, workplac
     ):
         trainer_service.train(configuration, run_id="many")
     assert not Path("results").exists()
-
-
-@pytest.mark.thorough
-def test_the_run_goes_on_without_one_that_was_killed(start, configure, program, free_port: int) -> None:
-    configure("Treadmill", max_steps=FOR_EVER, summary_freq=180)
-    treadmill = program("treadmill")
-    killed, other = (start("--mlagents-port", free_port, program=treadmill) for _ in range(2))
-    run = start("learn", "config.yaml", f"--port={free_port}", "--seed=1", "--timeout-wait=3")
-    for _ in range(2):
-        run.until("Connected to ")
-    run.until("Treadmill. Step: ")
-    killed.signal(signal.SIGKILL)
-    # In its own turn the system's table tells of its death, or else its silence: gRPC does not.
-    reason = run.until("[WARNING] simulator ")
-    assert re.search("closed its connection|silent for 3 s", reason)
-    run.until("Treadmill. Step: ")
-    run.signal(signal.SIGINT)
-    assert run.end() == 0, run.output
-    assert other.end() == 0, other.output
 
 
 def test_a_bundled_simulator_attaches_and_leaves_with_the_run(start, configure, free_port: int) -> None:

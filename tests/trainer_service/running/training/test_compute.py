@@ -44,25 +44,18 @@ def behavior(
 
 SMALL = {
     "numbers": lambda: behavior(vector_sensor("state", 8), 64, 128),
-    "a few things": lambda: behavior(entity_sensor("things", 10, 5), 16, 32),
     "small pictures": lambda: behavior(camera_sensor("eye", 20, 20), 64, 32),
 }
 LARGE = {
     "many rows": lambda: behavior(vector_sensor("state", 8), 1024, 256),
     "many things": lambda: behavior(entity_sensor("things", 20, 23), 512, 128),
     "pictures": lambda: behavior(camera_sensor("eye", 84, 84), 32, 64),
-    "a deep network for small pictures": lambda: behavior(camera_sensor("eye", 36, 36), 16, 16, "resnet"),
 }
 
 
-@pytest.mark.parametrize("name", SMALL)
-def test_small_minibatches_have_one_thread(name: str) -> None:
-    assert threads_for([SMALL[name]()], cores=7) == 1
-
-
-@pytest.mark.parametrize("name", LARGE)
-def test_large_minibatches_have_all_cores(name: str) -> None:
-    assert threads_for([LARGE[name]()], cores=7) == 7
+@pytest.mark.parametrize("name", [*SMALL, *LARGE])
+def test_large_minibatches_have_all_cores_and_small_ones_a_thread(name: str) -> None:
+    assert threads_for([(SMALL | LARGE)[name]()], cores=7) == (1 if name in SMALL else 7)
 
 
 def test_only_updates_and_decisions_for_many_have_several_threads(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -90,10 +83,6 @@ def test_only_updates_and_decisions_for_many_have_several_threads(monkeypatch: p
     assert torch.get_num_threads() == 1
 
 
-def test_one_large_behavior_decides_for_all() -> None:
-    assert threads_for([SMALL["numbers"](), LARGE["many rows"]()], cores=7) == 7
-
-
 def test_omp_num_threads_limits_the_usable_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", "3")
     assert threads_for([LARGE["many rows"]()]) == 3
@@ -119,12 +108,9 @@ WORTH_A_GPU = {
     "256 rows of an LSTM of 512": lambda: behavior(
         vector_sensor("state", 32), 256, 512, memory={"memory_size": 1024, "sequence_length": 64}
     ),
-    "many things": LARGE["many things"],
 }
 WORTH_A_CPU = {
     "numbers": SMALL["numbers"],
-    "a few things": SMALL["a few things"],
-    "256 rows of 2 x 256 units": lambda: behavior(vector_sensor("state", 32), 256, 256, num_layers=2),
     "2048 rows of one layer of 512": lambda: behavior(vector_sensor("state", 8), 2048, 512),
 }
 

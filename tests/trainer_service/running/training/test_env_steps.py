@@ -156,12 +156,6 @@ def test_a_resumed_run_counts_on_exactly(mlagents_style, config: Path) -> None:
     assert counts[0] == counts[1] == [(120, 40), (240, 80), (360, 120), (480, 160)]
 
 
-def test_a_policy_that_only_acts_has_no_budget(mlagents_style, make_behavior) -> None:
-    behavior: Behavior = make_behavior(learns=False)
-    behavior.env_steps.budget, behavior.env_steps.taken = 10, 10
-    assert not behavior.finished
-
-
 def test_the_budget_that_is_further_along_places_schedules(make_behavior, monkeypatch) -> None:
     behavior: Behavior = make_behavior(max_steps=1000)
     behavior.env_steps = EnvSteps(budget=100)

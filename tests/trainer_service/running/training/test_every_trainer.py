@@ -69,9 +69,8 @@ def assert_buffer_is_loaded_as_it_was_saved(replay: Path) -> None:
     saved: dict[str, np.ndarray] = {}
     ReplayFile(replay).load(saved.update)
     checkpoint = load_checkpoint(replay.with_name("checkpoint.safetensors"))
-    behavior = Behavior(
-        checkpoint.behavior, checkpoint.spec, checkpoint.settings, Compute(torch.device("cpu"), 1)
-    )
+    compute = Compute(torch.device("cpu"), 1)
+    behavior = Behavior(checkpoint.behavior, checkpoint.spec, checkpoint.settings, compute)
     restore(behavior, checkpoint)
     load_replay(behavior, replay)
     loaded = behavior.learner.replay_state() or {}

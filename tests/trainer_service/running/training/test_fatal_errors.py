@@ -99,13 +99,6 @@ def test_torchs_errors_of_too_little_memory_are_recognized(make_behavior) -> Non
     assert out_of_memory(RuntimeError("shapes differ"), [behavior]) is None
 
 
-def test_an_unexpected_error_is_raised_after_saving(learn, fails_at_the_second) -> None:
-    fails_at_the_second("update", ZeroDivisionError("unexpected"))
-    with pytest.raises(ZeroDivisionError, match="unexpected"):
-        learn()
-    assert saved_step() >= 128
-
-
 def test_an_error_is_not_hidden_by_a_full_disk(
     learn, fails_at_the_second, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

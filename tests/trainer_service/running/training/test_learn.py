@@ -253,21 +253,6 @@ def test_a_lesson_may_reset_every_simulator_at_its_next_tick(tmp_path: Path) -> 
     assert behaviors["B"].step == 2 + 3
 
 
-def test_statistics_of_a_simulator_belong_to_all_its_behaviors(tmp_path: Path) -> None:
-    def says(simulator: int, value: float, first: bool) -> Tick:
-        said = [
-            StatMessage("Mean", value, Aggregation.AVERAGE),
-            StatMessage("Last", value, Aggregation.MOST_RECENT),
-        ]
-        return replace(tick(simulator, 5, first=first), messages=tuple(stat_records(said)))
-
-    bridge = ScriptedBridge(
-        [says(0, 1.0, True), says(1, 5.0, True)], [Tick(1, {}, {}, says(1, 9.0, False).messages)], []
-    )
-    series = run(bridge, tmp_path)["B"].summarize(1.0).series
-    assert (series["Mean"].value, series["Last"].value) == (5.0, 1.0)
-
-
 def test_a_bad_statistic_is_told_and_ends_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (nan,) = stat_records([StatMessage("Speed", math.nan, Aggregation.AVERAGE)])
     bad = (SideChannelRecord(STATS, b"\x01\x00"), SideChannelRecord(STATS, b"\x03"), nan, nan)

@@ -52,12 +52,6 @@ def test_torchrun_says_how_many(torchrun) -> None:
         num_learners(options(distributed={"num_learners": 3}))
 
 
-def test_torchrun_alone_is_no_rank(torchrun) -> None:
-    torchrun(0, 1)
-    assert num_learners(options(distributed={"num_learners": 2})) == 2
-    assert not serves_rank_0()
-
-
 @pytest.mark.parametrize("saved", [True, False])
 def test_a_restarted_run_goes_on_where_something_was_saved(torchrun, tmp_path: Path, saved: bool) -> None:
     given = options(

@@ -73,11 +73,6 @@ def test_basic_by_deep_q_learning(learn) -> None:
 
 
 @thorough
-def test_basic(learn, bundled) -> None:
-    assert learn(bundled("basic", max_steps=10_000), "sim:basic") >= 0.9
-
-
-@thorough
 def test_hybrid(learn, bundled) -> None:
     # Random play returns −0.94, the best 5.86.
     assert learn(bundled("hybrid", max_steps=40_000), "sim:hybrid", "--num-envs=2") >= 2.0
@@ -88,20 +83,9 @@ def test_cartpole(learn, bundled) -> None:
     assert learn(bundled("cartpole"), "gym:CartPole-v1") >= 475
 
 
-@thorough
-def test_pendulum(learn, bundled) -> None:
-    # Random play returns about −1200.
-    assert learn(bundled("pendulum", max_steps=120_000), "gym:Pendulum-v1") >= -300
-
-
 @pytest.mark.thorough
 def test_3dball(learn, bundled) -> None:
     assert learn(bundled("3dball", max_steps=100_000), "sim:3dball") >= 95
-
-
-@thorough
-def test_3dball_off_policy_in_a_third_of_the_steps(learn, bundled) -> None:
-    assert learn(bundled("3dball_sac"), "sim:3dball") >= 90
 
 
 @thorough

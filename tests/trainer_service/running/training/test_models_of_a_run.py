@@ -144,11 +144,6 @@ def test_models_are_written_again_from_the_newest_checkpoints(finished: RunFolde
         onnx.checker.check_model(onnx.load(path))
 
 
-def test_or_from_those_of_a_step(finished: RunFolder) -> None:
-    assert {policy.step for policy in export_run(finished, step=100).values()} == {100}
-    assert models(finished) == ["Two Legs/Two Legs-100.onnx", "Wings/Wings-100.onnx"]
-
-
 def test_the_command_says_what_it_wrote(mlagents_style: Callable[..., Any], finished: RunFolder) -> None:
     said = mlagents_style("export", "run", "--output=out")
     assert said.code == 0, said.err

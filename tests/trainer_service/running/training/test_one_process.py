@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import importlib
 import io
 import json
 import logging
@@ -118,29 +117,6 @@ class Environment(gymnasium.Env[Any, Any], Owner):
         self.at("close")
 
 
-def own_scene() -> type[Any]:
-    """A scene without a library, which does the same."""
-    treadmill = importlib.import_module("treadmill").Treadmill
-
-    class Scene(treadmill, Owner):  # type: ignore[valid-type, misc]
-        def __init__(self) -> None:
-            super().__init__()
-            self.at("constructor")
-
-        def reset(self, seed: int | None = None) -> Any:
-            self.at("reset")
-            return super().reset(seed)
-
-        def step(self, actions: Any) -> Any:
-            self.at("step")
-            return super().step(actions)
-
-        def close(self) -> None:
-            self.at("close")
-
-    return Scene
-
-
 @pytest.fixture(autouse=True)
 def process_of_before() -> Iterator[None]:
     """Undoes what a run that fails lets pass."""
@@ -161,24 +137,24 @@ def process_of_before() -> Iterator[None]:
         signal.signal(number, handler)
 
 
+def changing(moment: str, workplace: Path) -> type[Environment]:
+    """An environment that changes its process at a moment, and goes elsewhere."""
+    return type("Environment", (Environment,), {"moment": moment, "folder": str(workplace / "elsewhere")})
+
+
 def saved_in(folder: Path) -> dict[str, bytes]:
     """The last checkpoint of each behavior, random streams included."""
     return {path.parent.name: path.read_bytes() for path in folder.glob("*/checkpoint.safetensors")}
 
 
-@pytest.mark.parametrize(
-    ("door", "moment"), [("environment", "constructor"), ("environment", "step"), ("scene", "reset")]
-)
-def test_changes_of_the_process_reach_neither_the_run_nor_what_follows(
-    workplace: Path, programs_can_be_imported: None, door: str, moment: str
-) -> None:
+@pytest.mark.parametrize("moment", ["constructor", "step"])
+def test_changes_of_the_process_reach_neither_the_run_nor_what_follows(workplace: Path, moment: str) -> None:
     (workplace / "elsewhere").mkdir()
-    kind = Environment if door == "environment" else own_scene()
     configuration = {"default_settings": SETTINGS, "evaluation": {"every_steps": 150, "episodes": 2}}
     gc.set_threshold(700, 10, 10)  # a command that ran in this process before has set others
     before, found = read_settings(), []
     for run_id, name in (("plain", ""), ("changed", moment)):
-        made = type(kind.__name__, (kind,), {"moment": name, "folder": str(workplace / "elsewhere")})
+        made = changing(name, workplace)
         outcome = trainer_service.train(configuration, made, run_id=run_id, seed=5, verbose=0)
         assert read_settings() == before
         found.append(saved_in(Path("results", run_id)))
@@ -198,9 +174,7 @@ def test_changes_of_the_process_reach_neither_the_run_nor_what_follows(
 
 def test_relative_paths_are_those_of_the_working_folder_the_run_began_in(workplace: Path) -> None:
     (workplace / "elsewhere").mkdir()
-    away = type(
-        "Environment", (Environment,), {"moment": "constructor", "folder": str(workplace / "elsewhere")}
-    )
+    away = changing("constructor", workplace)
     trainer_service.train(SETTINGS, Environment, run_id="first", verbose=0)
     settings = {**SETTINGS, "init_path": "results/first/Environment/checkpoint.safetensors"}
     outcome = trainer_service.train(settings, away, run_id="second", results_dir="deep/results", verbose=0)
@@ -253,19 +227,14 @@ def random_states() -> tuple[Any, ...]:
     return random.getstate(), kind, keys.tobytes(), *rest, torch.get_rng_state().numpy().tobytes()
 
 
-def seed_all(seed: int) -> None:
-    random.seed(seed)
-    np.random.seed(seed)
-    torch.manual_seed(seed)
-
-
 def test_global_random_generators_are_neither_read_nor_moved(workplace: Path) -> None:
     actions = gymnasium.spaces.Box(-1, 1, (2,), np.float32)
     kind = type("Environment", (Environment,), {"action_space": actions})
     settings = settings_of("sac", max_steps=300, summary_freq=100, network_settings=SMALL)
     found = []
     for seed in (1, 2):
-        seed_all(seed)
+        for seed_generator in (random.seed, np.random.seed, torch.manual_seed):
+            seed_generator(seed)
         before = random_states()
         trainer_service.train(settings, kind, run_id=f"s{seed}", seed=5, verbose=0)
         assert random_states() == before
@@ -274,63 +243,36 @@ def test_global_random_generators_are_neither_read_nor_moved(workplace: Path) ->
     assert found[0] == found[1]
 
 
-EXITS = """
+LEAVING = """
 import os, sys
 import gymnasium, numpy
 
 class Leaving(gymnasium.Env):
     observation_space = gymnasium.spaces.Box(-1, 1, (1,), numpy.float32)
     action_space = gymnasium.spaces.Discrete(2)
-    time = 0
 
-    def __init__(self, where="", how=""):
-        self.where, self.how = where, how
-        self.leave("constructor")
-
-    def leave(self, where):
-        if where == self.where:
-            {"exit": lambda: sys.exit(0), "os": lambda: os._exit(0), "fork": self.fork}[self.how]()
-
-    def fork(self):
-        self.where = ""
-        self.child = os.fork()
+    def __init__(self, leaves_early=False):
+        if leaves_early:
+            sys.exit(0)
 
     def reset(self, *, seed=None, options=None):
-        self.leave("reset")
         return numpy.zeros(1, numpy.float32), {}
 
     def step(self, action):
-        self.time += 1
-        if self.time == 50:
-            self.leave("step")
-        if self.time == 60 and self.how == "fork":
-            print("child", os.waitstatus_to_exitcode(os.waitpid(self.child, 0)[1]), flush=True)
-        return numpy.zeros(1, numpy.float32), 1.0, self.time % 10 == 0, False, {}
+        os._exit(0)
 """
 
 
-@pytest.fixture
-def leaving(workplace: Path, start: Callable[..., Process]) -> Callable[..., Process]:
-    """Starts a run in a process of its own, whose environment leaves at a moment in a way."""
-    (workplace / "leaving.py").write_text(EXITS)
-    write_configuration(workplace, {"Leaving": SETTINGS})
-
-    def begin(where: str, how: str) -> Process:
-        words = json.dumps({"where": where, "how": how})
-        line = ("learn", "config.yaml", "--env=gym:leaving:Leaving", "--run-id=r")
-        return start(*line, "--env-args", "--env-kwargs", words)
-
-    return begin
-
-
 @pytest.mark.parametrize(
-    ("where", "how", "words"),
-    [("constructor", "exit", "raised SystemExit(0)"), ("step", "os", "called os._exit(0)")],
+    ("early", "code", "words"), [(True, 2, "raised SystemExit(0)"), (False, 1, "called os._exit(0)")]
 )
 def test_an_environment_that_exits_is_an_error(
-    leaving: Callable[..., Process], where: str, how: str, words: str
+    workplace: Path, start: Callable[..., Process], early: bool, code: int, words: str
 ) -> None:
-    run = leaving(where, how)
-    assert run.end() == (1 if where == "step" else 2)
+    (workplace / "leaving.py").write_text(LEAVING)
+    write_configuration(workplace, {"Leaving": SETTINGS})
+    words_of_env = ("--env-args", "--env-kwargs", json.dumps({"leaves_early": early}))
+    run = start("learn", "config.yaml", "--env=gym:leaving:Leaving", "--run-id=r", *words_of_env)
+    assert run.end() == code
     assert f"{words}, which would end the trainer" in run.output
     assert "leaving.py" in run.output

@@ -77,16 +77,6 @@ def test_after_30_seconds_without_a_summary_a_line_comes(run: Run) -> None:
     assert "Mean return of 1 episode since the last summary: 160.000." in line
 
 
-def test_a_quiet_run_stays_quiet_in_between(make_behavior: Callable[..., Behavior]) -> None:
-    stream = io.StringIO()
-    with Console(tty=False, stream=stream, verbose=1) as console:
-        quiet = Run(console, stream, make_behavior(name="Ball"))
-        quiet.after(0)
-        live(quiet.behavior, 21, ends=True)
-        assert quiet.after(90) == []
-        assert quiet.after(90) == []
-
-
 def test_without_a_configuration_no_minute_passes_in_silence(make_behavior: Callable[..., Behavior]) -> None:
     """Settings are the defaults then, whose summaries are 50,000 steps apart."""
     stream = io.StringIO()

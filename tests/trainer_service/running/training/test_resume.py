@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from behavior_worlds import assert_equal_states, flat
+from run_files import assert_same_state, checkpoint, metrics
 
 from trainer_service.errors import UserError
 from trainer_service.running.behaviors.saving import checkpoint_of
-from trainer_service.running.runs.checkpoint import read_content, save_checkpoint
+from trainer_service.running.runs.checkpoint import save_checkpoint
 from trainer_service.running.runs.folder import RunFolder
 from trainer_service.running.training.warm_start import checkpoints_to_resume
 
@@ -53,28 +53,18 @@ def train(mlagents_style, hosted, configure):
     return run
 
 
-def checkpoint(run_id: str) -> dict[str, Any]:
-    return read_content(Path("results", run_id, "Treadmill", "checkpoint.safetensors"))
-
-
-def assert_same_state(run: str, other: str) -> None:
-    assert_equal_states(*(flat(checkpoint(name)["algorithm"]) for name in (run, other)))
-
-
-def metrics(run_id: str) -> list[dict[str, Any]]:
-    """Rows of metrics.jsonl, without the clock."""
-    lines = Path("results", run_id, "metrics.jsonl").read_text().splitlines()
-    clock = {"wall_s", "steps_per_s"}
-    return [{key: value for key, value in json.loads(line).items() if key not in clock} for line in lines]
+def step(run_id: str) -> int:
+    saved: int = checkpoint(run_id, "Treadmill")["step"]
+    return saved
 
 
 def test_a_run_that_is_resumed_goes_on_bit_for_bit(train) -> None:
     train("straight", 2 * IN_A_ROLLOUT)
     train("parted", IN_A_ROLLOUT)
-    assert checkpoint("parted")["algorithm"]["collected"] is not None
+    assert checkpoint("parted", "Treadmill")["algorithm"]["collected"] is not None
     train("parted", 2 * IN_A_ROLLOUT, "--resume")
-    assert checkpoint("parted")["step"] == 2 * IN_A_ROLLOUT
-    assert_same_state("parted", "straight")
+    assert step("parted") == 2 * IN_A_ROLLOUT
+    assert_same_state("parted", "straight", "Treadmill")
     assert metrics("parted") == metrics("straight")
 
 
@@ -84,7 +74,7 @@ def test_a_finished_run_says_that_nothing_is_left_to_learn(train) -> None:
     )
     assert warning not in train("done", EPISODE).out
     assert warning in train("done", EPISODE, "--resume").out
-    assert checkpoint("done")["step"] == EPISODE
+    assert step("done") == EPISODE
     assert "nothing to learn" not in train("done", 2 * EPISODE, "--resume").out
     assert [line["step"] for line in metrics("done")] == [EPISODE, 2 * EPISODE]
 
@@ -92,10 +82,10 @@ def test_a_finished_run_says_that_nothing_is_left_to_learn(train) -> None:
 def test_a_budget_of_episodes_counts_on_when_resumed(train) -> None:
     train("whole", 1000, max_episodes=24)
     said = train("parts", 1000, max_episodes=12)
-    assert checkpoint("parts")["step"] == 4 * EPISODE  # three agents' episodes end together
+    assert step("parts") == 4 * EPISODE  # three agents' episodes end together
     train("parts", 1000, "--resume", max_episodes=24)
-    assert checkpoint("parts")["step"] == 8 * EPISODE
-    assert_same_state("whole", "parts")
+    assert step("parts") == 8 * EPISODE
+    assert_same_state("whole", "parts", "Treadmill")
     assert "Learning was interrupted" not in said.out
 
 
@@ -151,7 +141,7 @@ def test_a_run_with_a_damaged_checkpoint_resumes_from_the_previous(train, saved:
     assert f"'{saved}/checkpoint.safetensors'" in warning
     assert f"'Treadmill' continues from '{saved}/Treadmill-{OLDER}.safetensors'" in warning
     assert f"Resuming 'Treadmill' from step {OLDER}." in said.out
-    assert checkpoint("run")["step"] == 2 * AT_AN_UPDATE
+    assert step("run") == 2 * AT_AN_UPDATE
     aside = {path.name for path in Path("results/run/set-aside-1").rglob("*")}
     assert {f"Treadmill-{AT_AN_UPDATE}.safetensors", f"Treadmill-{AT_AN_UPDATE}.onnx"} <= aside
 
@@ -203,7 +193,7 @@ def test_the_best_checkpoint_can_be_chosen(train, saved: Path, mlagents_style) -
     (saved / "best.safetensors").write_bytes((saved / f"Treadmill-{OLDER}.safetensors").read_bytes())
     said = train("run", OLDER, "--resume=best")
     assert f"Resuming 'Treadmill' from step {OLDER}." in said.out
-    assert checkpoint("run")["step"] == OLDER
+    assert step("run") == OLDER
     assert (saved / "best.safetensors").exists()
 
 
@@ -227,18 +217,6 @@ def test_behaviors_go_on_each_from_its_own_checkpoint(make_behavior, tmp_path: P
     assert chosen(True) == {"Ball": 200, "Goal": 180}
     with pytest.raises(UserError, match="Goal: 90, 180"):
         checkpoints_to_resume(folder, 150)
-
-
-def test_a_checkpoint_missing_from_the_list_is_pruned_too(train, saved: Path) -> None:
-    status = Path("results/run/run_logs/training_status.json")
-    content = json.loads(status.read_text())
-    del content["Treadmill"]["checkpoints"][1]
-    status.write_text(json.dumps(content))
-    flags = {"checkpoint_interval": 2 * EPISODE, "keep_checkpoints": 2}
-    train("run", AT_AN_UPDATE + 2 * EPISODE, "--resume", **flags)
-    assert listed() == [AT_AN_UPDATE, AT_AN_UPDATE + 2 * EPISODE]
-    numbered = {path.stem for path in saved.glob("Treadmill-*.*")}
-    assert numbered == {f"Treadmill-{steps}" for steps in listed()}
 
 
 def test_a_damaged_list_of_checkpoints_is_made_anew(train, saved: Path) -> None:

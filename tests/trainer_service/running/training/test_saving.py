@@ -6,7 +6,7 @@ import errno
 import logging
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,6 @@ from trainer_service.learning.algorithms import Compute
 from trainer_service.learning.rollout.trajectories import Trajectories
 from trainer_service.running.behaviors.behavior import Behavior
 from trainer_service.running.behaviors.saving import checkpoint_of, hold_replay
-from trainer_service.running.callbacks import Callback, CallbackList, RunView
 from trainer_service.running.interop.onnx_export import export_policy
 from trainer_service.running.metrics.console import Console
 from trainer_service.running.metrics.timers import Timers
@@ -240,54 +239,3 @@ def test_an_unexpected_error_of_the_thread_ends_the_run(
                 records.wait()
         records.finish([ball])
         assert listed(folder) == [100]
-
-
-class Listener(Callback):
-    """Remembers the step at which it hears of a checkpoint."""
-
-    def __init__(self, now: Callable[[], int]) -> None:
-        self.now = now
-        self.heard: list[tuple[int, str]] = []
-
-    def on_checkpoint(self, run: RunView, behavior: str, path: Path) -> None:
-        self.heard.append((self.now(), path.name))
-
-
-def test_callbacks_hear_of_a_checkpoint_at_its_own_step(tmp_path: Path) -> None:
-    ball = behavior()
-    listener = Listener(lambda: ball.step)
-    callbacks = CallbackList([listener])
-    with RunFolder.open(tmp_path, "run") as folder:
-        records = recorder(folder, ball, callbacks=callbacks)
-        for ball.step in (100, 170, 205):
-            records.write_due(ball)
-        ball.step = 260
-        records.finish([ball])
-    assert listener.heard == [
-        (100, "B-100.safetensors"),
-        (205, "B-205.safetensors"),
-        (260, "B-260.safetensors"),
-    ]
-
-
-def test_an_export_leaves_the_random_stream_of_other_threads_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from trainer_service.learning.algorithms.common.policy_network import PolicyNetwork
-
-    draw, drawn = PolicyNetwork.continuous_actions, []
-
-    def watched(network: PolicyNetwork, parameters: Any) -> Any:
-        before = torch.get_rng_state()
-        actions = draw(network, parameters)
-        drawn.append(torch.equal(before, torch.get_rng_state()))
-        return actions
-
-    monkeypatch.setattr(PolicyNetwork, "continuous_actions", watched)
-    ball = behavior()
-    with RunFolder.open(tmp_path, "run") as folder:
-        ball.step = 100
-        recorder(folder, ball).finish([ball])
-        assert folder.numbered("B", 100, ".onnx").exists()
-    assert len(drawn) >= 3
-    assert all(drawn)

@@ -86,14 +86,6 @@ def test_all_behaviors_that_train_must_reach_the_target() -> None:
     assert stop.met(behaviors("A", "B", finished="B"))
 
 
-def test_named_behaviors_have_targets_of_their_own() -> None:
-    stop = rules(target_return={"A": 5.0, "B": -1.0})
-    stop.write(summary(1000, 6.0, behavior="A"))
-    assert not stop.met(behaviors("A", "B", "C"))
-    stop.write(summary(1000, -1.0, behavior="B"))
-    assert stop.met(behaviors("A", "B", "C"))
-
-
 def test_progress_is_a_better_score_within_so_many_steps(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     stop = rules(no_progress=2000)
@@ -105,16 +97,6 @@ def test_progress_is_a_better_score_within_so_many_steps(caplog: pytest.LogCaptu
     assert caplog.messages == [
         "The run ends by its rules (stop): no_progress for 2,000 steps, 'A' had its best, 3.100, at step 2999."
     ]
-
-
-def test_one_behavior_that_gets_better_is_progress() -> None:
-    stop = rules(no_progress=2000)
-    for step in (1000, 3000):
-        stop.write(summary(step, 1.0, behavior="A"))
-        stop.write(summary(step, float(step), behavior="B"))
-        assert not stop.met(behaviors("A", "B"))
-    stop.write(summary(5000, 1.0, behavior="B"))
-    assert stop.met(behaviors("A", "B"))
 
 
 def test_where_there_are_evaluations_they_alone_count() -> None:

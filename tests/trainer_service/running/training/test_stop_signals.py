@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import os
-import select
 import signal
 import subprocess
 import sys
 import threading
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -22,7 +20,6 @@ from trainer_service.running.training.stop_signals import StopSignals
 fcntl = pytest.importorskip("fcntl")
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals, and simulators that are scripts")
 
-needs_pidfd = pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="waits for processes of others")
 
 needs_scheduler_signals = pytest.mark.skipif(not hasattr(signal, "SIGUSR1"), reason="Windows has none")
 
@@ -100,35 +97,6 @@ def test_sigusr1_saves_and_the_run_goes_on_until_sigusr2(endless, resume) -> Non
     resume()
 
 
-@pytest.mark.thorough
-@needs_pidfd
-def test_a_killed_run_ends_its_simulators_and_can_be_resumed(endless, resume) -> None:
-    run = endless()
-    run.until("Treadmill-360.safetensors")
-    simulator = os.pidfd_open(simulator_process())
-    run.signal(signal.SIGKILL)
-    assert run.end() == -signal.SIGKILL
-    ended, _, _ = select.select([simulator], [], [], 60.0)
-    os.close(simulator)
-    assert ended
-    step = saved_step()
-    assert step % 360 == 0
-    assert f"Resuming 'Treadmill' from step {step}." in resume().out
-
-
-def test_a_killed_simulator_is_started_again(endless) -> None:
-    run = endless()
-    killed = simulator_process()
-    os.kill(killed, signal.SIGKILL)
-    reason = run.until("was killed by SIGKILL; starting it again")
-    assert f"pid {killed}" in reason
-    run.until("Connected to ")
-    run.until("Step: ")
-    assert simulator_process() != killed
-    run.signal(signal.SIGINT)
-    assert run.end() == 0, run.output
-
-
 def test_inference_acts_until_stopped_and_writes_nothing(start, mlagents_style, configure, program) -> None:
     treadmill = program("treadmill")
     configure("Treadmill", max_steps=18)
@@ -162,49 +130,6 @@ def test_a_run_whose_output_nobody_reads_trains_saves_and_ends(
         finally:
             run.kill()
     assert saved_step() >= 18 * 3 * lines
-
-
-BUSY = """
-import hashlib, logging
-from pathlib import Path
-from trainer_service.running.training.stop_signals import StopSignals
-from unity_bridge.programs.executables import Command
-from unity_bridge.programs.program import Program
-
-logging.basicConfig(level=logging.INFO)
-with StopSignals() as stop:
-    program = "exec 9> fifo; sleep 1000 & sleep 1000"
-    sleepers = Command(env="test", executable=("/bin/sh", "-c", program), is_unity_build=False)
-    Program(sleepers, worker=0, port=6000, log_folder=Path("."), on_exit=lambda: None)
-    hashlib.pbkdf2_hmac("sha256", b"", b"", 10**9)  # minutes in C, where no signal is looked at
-"""
-
-
-@pytest.mark.process
-def test_a_second_signal_ends_a_busy_process_and_its_simulators(workplace: Path) -> None:
-    os.mkfifo("fifo")
-    with (
-        subprocess.Popen([sys.executable, "-c", BUSY], stderr=subprocess.PIPE, text=True) as busy,
-        Path("fifo").open() as held_by_simulators,
-    ):
-        # A terminal that closes says so twice: it, and the shell in it.
-        for first in (signal.SIGHUP, signal.SIGHUP):
-            busy.send_signal(first)
-        assert busy.stderr is not None
-        assert "Stopping: saving" in busy.stderr.readline()
-        assert ended_by(busy, signal.SIGINT) == 130
-        said = busy.stderr.read()
-        assert held_by_simulators.read() == ""
-    assert "Ended at once." in said
-    assert "Traceback" not in said
-
-
-def ended_by(process: subprocess.Popen[str], number: signal.Signals) -> int:
-    """Repeats a signal until a process ends: what comes too soon after another one does not count."""
-    while True:
-        process.send_signal(number)
-        with suppress(subprocess.TimeoutExpired):
-            return process.wait(0.1)
 
 
 @pytest.mark.process

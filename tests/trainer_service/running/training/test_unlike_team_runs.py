@@ -9,11 +9,9 @@ from typing import Any
 
 import pytest
 import yaml
-from behavior_worlds import assert_equal_states, flat
 from exported_models import assert_model_acts_as_policy
 
 from trainer_service import load_policy
-from trainer_service.running.runs.checkpoint import read_content
 
 SPEAKER, LISTENER = (f"simple_speaker_listener_v4_{role}" for role in ("speaker", "listener"))
 ENV = ("--env=pettingzoo:mpe2.simple_speaker_listener_v4",)
@@ -51,22 +49,6 @@ def learn(mlagents_style: Callable[..., Any]) -> Callable[..., Any]:
         return mlagents_style("learn", "config.yaml", f"--run-id={run_id}", "--seed=3", *flags, *env)
 
     return run
-
-
-def algorithm_of(run_id: str) -> dict[str, Any]:
-    return flat(read_content(Path(f"results/{run_id}/Pursuit/checkpoint.safetensors"))["algorithm"])
-
-
-@pytest.mark.thorough
-def test_a_team_that_is_resumed_goes_on_bit_for_bit(
-    learn: Callable[..., Any], hosted: Callable[..., Sequence[str]]
-) -> None:
-    env = hosted("pursuit")
-    assert learn("maddpg", env, "straight", 6 * EPISODE, teams=PURSUIT).code == 0
-    assert learn("maddpg", env, "parted", 2 * EPISODE, teams=PURSUIT).code == 0
-    said = learn("maddpg", env, "parted", 6 * EPISODE, "--resume", teams=PURSUIT)
-    assert said.code == 0, said.err
-    assert_equal_states(algorithm_of("straight"), algorithm_of("parted"))
 
 
 def test_a_team_is_scored_listed_and_exported_by_member(

@@ -67,22 +67,6 @@ def test_a_simulator_finds_modules_in_the_current_folder(
     assert said.err.endswith("make() raised RuntimeError: it does not start\n")
 
 
-@pytest.mark.thorough
-def test_the_line_where_an_environment_hangs_is_on_the_screen(
-    mlagents_style, configure, workplace: Path
-) -> None:
-    hanging = SOURCE.replace("self.left -= 1", "import threading; threading.Event().wait()")
-    (workplace / "users_swamp.py").write_text(hanging.replace("Treadmill", "Swamp"))
-    configure("Swamp-v0")
-    limits = ("--max-lifetime-restarts=0", "--run-id=t", "--timeout-wait=3", "--isolate")
-    said = mlagents_style("learn", "config.yaml", "--env=gym:users_swamp:Swamp-v0", *limits)
-    assert said.code == 1
-    assert "silent for 3 s (timeout_wait); it owes its next step" in said.err
-    assert 'users_swamp.py", line 17 in step' in said.err
-    assert "runpy" not in said.err  # how it came there is in its log
-    assert "runpy" in Path("results/t/run_logs/Player-0.log").read_text()
-
-
 def test_a_member_called_like_the_state_is_an_ordinary_sensor(
     mlagents_style, configure, workplace: Path
 ) -> None:

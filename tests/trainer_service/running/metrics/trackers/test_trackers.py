@@ -54,15 +54,6 @@ def test_what_is_remembered_comes_back_to_a_resumed_run_only(tmp_path: Path) -> 
     assert Plain.made_of.recall() == {"id": "abc", "number": 3}
 
 
-def test_damaged_memory_is_named(tmp_path: Path) -> None:
-    make_trackers(options(tmp_path, resume=True))
-    Plain.made_of.memory.parent.mkdir(parents=True)
-    for text in ("{", "[1]", ""):
-        Plain.made_of.memory.write_text(text)
-        with pytest.raises(UserError, match=r"tracker-plain\.json' is damaged: expected a JSON object"):
-            Plain.made_of.recall()
-
-
 def test_an_unknown_tracker_is_answered_with_those_that_exist_and_their_extras() -> None:
     with pytest.raises(ConfigError) as refusal:
         parse_run_options({"track": ["aim"]})
