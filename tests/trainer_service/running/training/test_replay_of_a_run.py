@@ -123,6 +123,7 @@ def test_a_damaged_buffer_is_named_and_removed_by_force(mlagents_style: Any, con
     configure("Basic", trainer_type="sac", hyperparameters=hyper, max_steps=50)
     assert mlagents_style("learn", "config.yaml", "--env=sim:basic", "--force").code == 0
     assert not [*files.glob("replay*")]
+    configure("Basic", trainer_type="sac", hyperparameters=hyper, max_steps=90)
     said = mlagents_style("learn", "config.yaml", "--env=sim:basic", "--resume")
     expected = "starts with an empty replay buffer (save_replay_buffer is false) and learns again after 40"
     assert expected in said.out + said.err
