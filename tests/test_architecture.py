@@ -24,7 +24,7 @@ ORDER: tuple[tuple[str, ...], ...] = (
     ("unity_bridge",),
     ("unity_bridge.codec",),
     ("unity_bridge.side_channels", "unity_bridge.transport", "unity_bridge.demonstrations"),
-    ("unity_bridge.remote",),
+    ("unity_bridge.remote", "unity_bridge.serving"),
     (
         "unity_bridge.simulators",
         "unity_bridge.simulators.foreign",
@@ -67,6 +67,7 @@ ORDER: tuple[tuple[str, ...], ...] = (
     ("trainer_service.running", "trainer_service.running.curriculum", "trainer_service.running.runs"),
     ("trainer_service.running.metrics",),
     ("trainer_service.running.callbacks", "trainer_service.running.policy"),
+    ("trainer_service.running.serving",),
     ("trainer_service.running.collection",),
     ("trainer_service.running.behaviors",),
     ("trainer_service.running.evaluation",),

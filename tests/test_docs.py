@@ -47,7 +47,7 @@ SOURCE_FILE = re.compile(r"(?P<path>[\w./-]+\.(?:py|proto))(?:::\w+)?")
 OUR_NAME = re.compile(r"(?P<name>(?:trainer_service|unity_bridge)(?:\.\w+)+)")
 COMMANDS = (
     "learn", "check", "evaluate", "compare", "report", "status", "record-demo", "demo-info", "simulate", "export",
-    "play", "watch", "demo", "clone", "demo-convert", "import-checkpoint", "push", "load",
+    "play", "watch", "demo", "clone", "demo-convert", "import-checkpoint", "push", "load", "serve",
     "schema", "doctor", "configs", "alias",
     "sweep", "relay", "suggest",
 )  # fmt: skip

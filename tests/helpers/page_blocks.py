@@ -13,12 +13,14 @@ command that runs before the block, for runs and files that the page takes for g
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import glob
 import os
 import re
 import runpy
 import shlex
+import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -187,6 +189,9 @@ def run_page(page: str, folder: Path) -> None:
 def _run_command(line: str, folder: Path) -> None:
     line, _, output = line.partition(" > ")
     arguments = shortened_command(line, folder / "results", folder)
+    if arguments[0] == "serve":
+        _start_service(arguments)
+        return
     with contextlib.ExitStack() as stack:
         if output:
             (folder / output).parent.mkdir(parents=True, exist_ok=True)
@@ -194,6 +199,15 @@ def _run_command(line: str, folder: Path) -> None:
             stack.enter_context(contextlib.redirect_stdout(file))
         code = main(arguments)
     assert code == 0, f"{shlex.join(arguments)} ended with {code}"
+
+
+def _start_service(arguments: Sequence[str]) -> None:
+    """Starts a service in a process of its own, which ends with the page."""
+    command = [sys.executable, "-m", "trainer_service", *arguments]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    atexit.register(process.kill)
+    assert process.stdout is not None
+    assert process.stdout.readline().startswith("Serving at"), f"{shlex.join(arguments)} ended"
 
 
 def shortened_program(text: str) -> str:

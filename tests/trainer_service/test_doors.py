@@ -478,6 +478,7 @@ ENTRANCES: Mapping[str, str] = {
     "demo-info": f"{SAME} clone: it reads recordings",
     "export": "a checkpoint's own spaces, no environment",
     "load": "a checkpoint's own spaces, no environment",
+    "serve": "a checkpoint's own spaces, no environment",
     "import-checkpoint": "a checkpoint's own spaces, no environment",
     "compare": "it reads metrics",
     "report": "it reads metrics",

@@ -43,6 +43,7 @@ GROUPS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "relay": ("relay:relay_simulators", "run simulators here for a trainer on another machine"),
     },
     "Share": {
+        "serve": ("serve:serve", "let other programs get actions of trained policies, by gRPC"),
         "export": ("share.command:export_models", "write the ONNX models of a run again, from its checkpoints"),
         "import-checkpoint": ("share.command:import_checkpoint", "make a run from a results folder of ML-Agents"),
         "push": ("share.command:push", "share a run on the Hugging Face Hub"),

@@ -40,6 +40,7 @@ class RemoteAccess:
         self._key_pairs = key_pairs
         self._tokens = tokens
         self._admission = Admission(tokens)
+        self.admits = self._admission.admits
         self._pair = key_pairs.load()
         self._version = key_pairs.version()
         self._offered = self._pair
@@ -87,13 +88,18 @@ class RemoteAccess:
         """Reports the calls that were refused since the last report; called when the port closes."""
         self._admission.report(is_last=True)
 
-    def announce(self, host: str, port: int) -> None:
-        """Logs the join code of the port, and until when it holds."""
+    def announce(
+        self,
+        host: str,
+        port: int,
+        whom: str = "simulators of other machines: mlagents-style simulate ENV --join CODE",
+    ) -> None:
+        """Logs the join code of the port, and until when it holds. whom: its users, in words."""
         self._addresses = reachable_addresses(host, port)
         LOGGER.info(
-            "Listening on port %d with TLS and a token, for simulators of other machines: mlagents-style simulate ENV "
-            "--join CODE. To revoke the token, remove it from '%s'; a deleted file is made again with another one.",
-            port, self._tokens.path,
+            "Listening on port %d with TLS and a token, for %s. To revoke the token, remove it from '%s'; a deleted "
+            "file is made again with another one.",
+            port, whom, self._tokens.path,
         )  # fmt: skip
         self._announce()
 

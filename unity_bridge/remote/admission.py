@@ -44,6 +44,12 @@ class Admission:
         self._unreported: Counter[str] = Counter()
         self._reported_at = -WINDOW_S
 
+    def admits(self, metadata: Sequence[tuple[str, str | bytes]]) -> bool:
+        """Whether a call carries a valid token."""
+        given = _token_in(metadata)
+        with self._lock:
+            return bool(given) and self._tokens.accepts(given)
+
     def refusal(self, peer: str, metadata: Sequence[tuple[str, str | bytes]]) -> Refusal | None:
         """Returns the answer to a call that is refused; None if it is admitted.
 
@@ -51,10 +57,10 @@ class Admission:
             peer: the caller as gRPC names it.
             metadata: those of the call.
         """
+        if self.admits(metadata):
+            return None
         given, host = _token_in(metadata), host_of(peer)
         with self._lock:
-            if given and self._tokens.accepts(given):
-                return None
             if host in self._unreported or len(self._unreported) < _MOST_ADDRESSES:
                 self._unreported[host] += 1
             if wait_s := self._note_failure(host):

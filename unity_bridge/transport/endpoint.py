@@ -29,7 +29,7 @@ SERVICE = "communicator_objects.UnityToExternalProto"
 METHOD = "Exchange"
 
 # gRPC carries a status text as a header of up to 12 bytes per character, and clients take headers of 8 KiB.
-_REFUSAL_CHARACTERS = 600
+REFUSAL_CHARACTERS = 600
 
 
 class CallSource(Hashable, Protocol):
@@ -63,7 +63,7 @@ class Call:
     def refuse(self, text: str) -> None:
         """Fails the call with status INVALID_ARGUMENT and this text."""
         self.data = b""
-        self._respond(text[:_REFUSAL_CHARACTERS])
+        self._respond(text[:REFUSAL_CHARACTERS])
 
 
 @dataclass(frozen=True, slots=True, eq=False)

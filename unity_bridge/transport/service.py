@@ -43,6 +43,10 @@ class PortSecurity(Protocol):
     @property
     def credentials(self) -> grpc.ServerCredentials: ...
 
+    def admits(self, metadata: Metadata) -> bool:
+        """Whether a call carries a valid token. From any thread."""
+        ...
+
     def refusal(self, peer: str, metadata: Metadata) -> Refusal | None:
         """Returns the answer to a call that is refused before its message is read; None if it is admitted. From any
         thread."""

@@ -1,4 +1,4 @@
-"""The port on which a run answers Prometheus and health checks, on this machine only."""
+"""The port that answers Prometheus and health checks about a run, or about served policies, on this machine only."""
 
 from __future__ import annotations
 
@@ -33,12 +33,32 @@ An update or an evaluation is one tick."""
 _CLIENT_TIMEOUT_S = 10.0
 """Seconds that a client may take to ask its question."""
 
+HealthCheck = Callable[[str], tuple[HTTPStatus, Mapping[str, Any]]]
+"""Returns the answer to a health check with this query."""
+
 _logger = logging.getLogger(__name__)
 
 
 @contextmanager
 def monitoring(options: RunOptions) -> Iterator[RunMonitor]:
-    """The monitor of a run, with a port that answers in threads of its own for as long as the context lasts.
+    """The monitor of a run, with a port as ``answering`` opens it."""
+    saved = options.checkpoint_settings
+    monitor = RunMonitor(RunLayout(Path(saved.results_dir, saved.run_id).absolute()))
+    with answering(
+        options.metrics_port or 0,
+        lambda prometheus: prometheus.RunMetrics(monitor, saved.run_id).text,
+        lambda query: _health(monitor, query),
+    ) as monitor.address:
+        yield monitor
+
+
+@contextmanager
+def answering(
+    port: int, metrics: Callable[[Any], Callable[[], bytes]], about_health: HealthCheck
+) -> Iterator[str]:
+    """The address of a port that answers in threads of its own for as long as the context lasts.
+
+    metrics: makes the function that returns them, with the module ``prometheus``.
 
     Raises:
         UserError: the package prometheus-client is missing.
@@ -46,21 +66,17 @@ def monitoring(options: RunOptions) -> Iterator[RunMonitor]:
     """
     if importlib.util.find_spec("prometheus_client") is None:
         raise UserError(f"--metrics-port: prometheus-client is not installed: {install_hint('prometheus')}")
-    from trainer_service.running.monitoring.prometheus import CONTENT_TYPE, RunMetrics
+    from trainer_service.running.monitoring import prometheus
 
-    saved, port = options.checkpoint_settings, options.metrics_port or 0
     if port:
         require_free(HOST, port)
     with _Server((HOST, port), _Handler) as server:
-        address = f"http://{HOST}:{server.server_address[1]}"
-        monitor = RunMonitor(RunLayout(Path(saved.results_dir, saved.run_id).absolute()), address)
-        server.monitor = monitor
-        server.metrics = RunMetrics(monitor, saved.run_id).text
-        server.content_type = CONTENT_TYPE
+        server.metrics, server.health = metrics(prometheus), about_health
+        server.content_type = prometheus.CONTENT_TYPE
         thread = threading.Thread(target=server.serve_forever, name="metrics port", daemon=True)
         thread.start()
         try:
-            yield monitor
+            yield f"http://{HOST}:{server.server_address[1]}"
         finally:
             server.shutdown()
             thread.join()
@@ -96,6 +112,17 @@ def health(monitor: RunMonitor, max_tick_age_s: float = MAX_TICK_AGE_S) -> tuple
     }
 
 
+def _health(monitor: RunMonitor, query: str) -> tuple[HTTPStatus, Mapping[str, Any]]:
+    asked = parse_qs(query).get("max_age_s")
+    try:
+        limit_s = MAX_TICK_AGE_S if asked is None else float(asked[-1])
+    except ValueError:
+        limit_s = -1.0
+    if not 0 < limit_s < float("inf"):
+        return HTTPStatus.BAD_REQUEST, {"error": "max_age_s: expected seconds above 0"}
+    return health(monitor, limit_s)
+
+
 def _rounded(seconds: float) -> float:
     return round(max(seconds, 0.0), 3)
 
@@ -108,7 +135,7 @@ class _Server(socketserver.ThreadingTCPServer):
     )  # on Windows the option would let us take the port from its owner
     daemon_threads = True
     block_on_close = False
-    monitor: RunMonitor
+    health: HealthCheck
     metrics: Callable[[], bytes]
     """Returns what Prometheus gets, of this type."""
     content_type: str
@@ -132,22 +159,12 @@ class _Handler(BaseHTTPRequestHandler):
         elif url.path == "/metrics":
             self._answer(HTTPStatus.OK, self.server.content_type, self.server.metrics())
         elif url.path == "/health":
-            self._answer_json(*self._health(url.query))
+            self._answer_json(*self.server.health(url.query))
         else:
             self._answer_json(HTTPStatus.NOT_FOUND, {"error": "expected /metrics or /health"})
 
     def log_message(self, format: str, *args: Any) -> None:
         """Says nothing: a question every few seconds is no news."""
-
-    def _health(self, query: str) -> tuple[HTTPStatus, Mapping[str, Any]]:
-        asked = parse_qs(query).get("max_age_s")
-        try:
-            limit_s = MAX_TICK_AGE_S if asked is None else float(asked[-1])
-        except ValueError:
-            limit_s = -1.0
-        if not 0 < limit_s < float("inf"):
-            return HTTPStatus.BAD_REQUEST, {"error": "max_age_s: expected seconds above 0"}
-        return health(self.server.monitor, limit_s)
 
     def _answer_json(self, status: HTTPStatus, content: Mapping[str, Any]) -> None:
         self._answer(status, "application/json", json.dumps(content).encode() + b"\n")

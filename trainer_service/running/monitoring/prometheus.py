@@ -1,4 +1,4 @@
-"""A run's metrics in the text format of Prometheus. The only module that imports its package."""
+"""Metrics of a run, or of served policies, in the text format of Prometheus. No other module imports its package."""
 
 from __future__ import annotations
 
@@ -11,24 +11,60 @@ from prometheus_client.registry import Collector
 
 from trainer_service._version import __version__
 from trainer_service.running.monitoring.run_monitor import RunMonitor
+from trainer_service.running.serving.served_runs import ServedRun
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 
 _Kind = type[CounterMetricFamily] | type[GaugeMetricFamily]
+_OF_POLICIES: Mapping[str, tuple[_Kind, str]] = {
+    "calls": (CounterMetricFamily, "Messages that came."),
+    "calls_refused": (CounterMetricFamily, "Messages that did not fit the behavior."),
+    "decisions": (CounterMetricFamily, "Actions of callers."),
+    "batches": (CounterMetricFamily, "Forward passes."),
+    "batch_seconds": (CounterMetricFamily, "Time in them."),
+    "callers_remembered": (GaugeMetricFamily, "Callers with a memory."),
+    "callers_forgotten": (CounterMetricFamily, "Callers that were forgotten."),
+    "policy_step": (GaugeMetricFamily, "Agent steps that the policy was trained for."),
+}
 
 
-class RunMetrics(Collector):
-    """The metrics of a run, read from its monitor whenever Prometheus asks."""
+class _Metrics(Collector):
+    """Metrics that are read whenever Prometheus asks."""
+
+    def text(self) -> bytes:
+        """All metrics as they are now."""
+        registry = CollectorRegistry()
+        registry.register(self)
+        return generate_latest(registry)
+
+
+class PolicyMetrics(_Metrics):
+    """The counters of served policies."""
+
+    def __init__(self, runs: Mapping[str, ServedRun]) -> None:
+        self._runs = runs
+
+    def collect(self) -> Iterator[Metric]:
+        """Yields each metric with its values, by run and behavior."""
+        for name, (kind, about) in _OF_POLICIES.items():
+            family = kind(f"trainer_service_{name}", about, labels=("run", "behavior"))
+            for run_name, run in self._runs.items():
+                for behavior, each in list(run.policies.items()):
+                    memories = {
+                        "callers_remembered": len(each.memories),
+                        "callers_forgotten": each.memories.forgotten,
+                    }
+                    values = {**each.counters, **memories, "policy_step": each.policy.step}
+                    family.add_metric([run_name, behavior], values.get(name, 0))
+            yield family
+
+
+class RunMetrics(_Metrics):
+    """The metrics of a run, read from its monitor."""
 
     def __init__(self, monitor: RunMonitor, run_id: str) -> None:
         self._monitor = monitor
         self._run_id = run_id
-        self._registry = CollectorRegistry()
-        self._registry.register(self)
-
-    def text(self) -> bytes:
-        """All metrics as they are now."""
-        return generate_latest(self._registry)
 
     def collect(self) -> Iterator[Metric]:
         """Yields each metric with its values."""

@@ -32,6 +32,14 @@ if TYPE_CHECKING:
     from trainer_service.running.policy.pettingzoo_policy import AgentEnvironment, PettingZooPolicy
 
 
+class InvalidRow(ValueError):
+    """An array in which the values of one agent, that of ``row``, cannot be used."""
+
+    def __init__(self, text: str, row: int) -> None:
+        super().__init__(text)
+        self.row = row
+
+
 class Policy:
     """One behavior's policy, frozen.
 
@@ -178,6 +186,22 @@ class Policy:
         Raises:
             ValueError: arrays that do not fit the behavior.
         """
+        request = self.request(observations, allowed_actions, agent_indices, groups, deterministic)
+        rows = len(request.allowed_actions)
+        return self.decide(request._replace(memories=self._previous_memories(memories, episode_starts, rows)))
+
+    def request(
+        self,
+        observations: Sequence[ArrayLike] | NDArray[Any],
+        allowed_actions: ArrayLike | None,
+        agent_indices: ArrayLike | None,
+        groups: ArrayLike | None,
+        deterministic: bool,
+    ) -> ActRequest:
+        """Returns the arguments of ``act`` as the network takes them, without memories. Their rows may be concatenated.
+
+        Raises ValueError for arrays that do not fit the behavior, ``InvalidRow`` for an agent whose values do not.
+        """
         sensors = self._sensors(observations)
         rows = len(sensors[0])
         mask_size = self.spec.action_spec.mask_size
@@ -187,12 +211,15 @@ class Policy:
             allowed = np.ascontiguousarray(allowed_actions, np.bool_)
         if allowed.shape != (rows, mask_size):
             raise ValueError(f"allowed_actions: expected shape {(rows, mask_size)}, got {allowed.shape}")
-        memories_in = self._previous_memories(memories, episode_starts, rows)
         indices = self._indices(agent_indices, rows)
         if self._member is not None and self._padding is not None:
             sensors, allowed = self._padding.pad(self._member.number, sensors, allowed)
         selected = self._selected(sensors, indices, groups)
-        decisions = self._actor.act(ActRequest(selected, allowed, memories_in, deterministic))
+        return ActRequest(selected, allowed, np.zeros((rows, 0), np.float32), deterministic)
+
+    def decide(self, request: ActRequest) -> tuple[ActionBatch, NDArray[np.float32]]:
+        """Returns what ``predict`` does, for a request with memories [M, memory_size]."""
+        decisions = self._actor.act(request)
         own = self.spec.action_spec
         actions = ActionBatch(
             self._actor.env_actions(decisions)[:, : own.continuous_size],
@@ -313,8 +340,9 @@ class Policy:
                 expected = ("M", *spec.shape)
                 raise ValueError(f"sensor '{spec.name}': expected shape {expected}, got {array.shape}")
             if array.dtype != np.uint8 and not np.isfinite(array).all():
-                odd = array[~np.isfinite(array)][0]
-                raise ValueError(f"sensor '{spec.name}': expected finite numbers, got {odd}")
+                row, *place = np.argwhere(~np.isfinite(array))[0]
+                odd = array[(row, *place)]
+                raise InvalidRow(f"sensor '{spec.name}': expected finite numbers, got {odd}", int(row))
         return sensors
 
 
