@@ -15,6 +15,7 @@ from processes import wait_until
 from watched_page import Page
 
 from trainer_service.commands.main import main
+from trainer_service.commands.watch.server import Access
 
 pytest.importorskip("starlette")
 pytest.importorskip("uvicorn")
@@ -67,6 +68,10 @@ def test_a_look_at_the_address_does_not_use_it_up(opened: list[Page], tmp_path: 
     assert page.ask(f"/?token={page.token}").status == 200, "the same browser again"
     page.cookie = ""
     assert page.ask(f"/?token={page.token}").status == 403
+
+
+def test_pages_of_one_browser_have_cookies_of_their_own() -> None:
+    assert Access().cookie != Access().cookie
 
 
 @pytest.mark.skipif(os.name != "posix", reason="other systems have other permissions")
