@@ -3,7 +3,7 @@
     python benchmarks/opponent_results.py [--only TASK ...] [--seeds N ...] [--jobs N] [--report] [--results-dir DIR]
 
 Last checkpoints of one seed play each other, themselves and chance, on either side and greedily. Finished runs are not
-repeated. What came out replaces that task and seed among the games in benchmarks/marl/opponents.jsonl, and the tables
+repeated. What came out replaces that task and seed among the games in benchmarks/scores/opponents.jsonl, and the tables
 of all of them stand in docs/results/opponents.md.
 """
 
@@ -15,10 +15,20 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-from marl.opponents import RANDOM, TASKS, Encounter, Task, encounter_of, encounters_of, merged
-from marl.page import ENCOUNTERS, KEPT, write_page
-from measuring.scored_runs import call, parser_of, run_missing, train
-from measuring.scores import read_lines, score_of, write_lines
+from measuring.terminal import score_parser
+from scores.opponents import (
+    ENCOUNTERS,
+    RANDOM,
+    TASKS,
+    Encounter,
+    Task,
+    encounter_of,
+    encounters_of,
+    merged,
+    write_page,
+)
+from scores.record import read_lines, write_lines
+from scores.runs import call, run_all, train
 
 EPISODES = 200
 """Of each pair: half of them on either side."""
@@ -26,7 +36,7 @@ EPISODES = 200
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs what the arguments say. Returns 0 where every command came to its end."""
-    parser = parser_of(
+    parser = score_parser(
         "Learners of MPE's games against each other.", [task.name for task in TASKS], "opponents"
     )
     arguments = parser.parse_args(argv)
@@ -35,18 +45,20 @@ def main(argv: Sequence[str] | None = None) -> int:
     training = [
         partial(learn, task, learner, seed, folder) for task, seed in played for learner in task.configs
     ]
-    failed = run_missing(arguments, training, [partial(play, task, seed, folder) for task, seed in played])
+    playing = [partial(play, task, seed, folder) for task, seed in played]
+    folder.mkdir(parents=True, exist_ok=True)
+    failed = 0 if arguments.report else sum(run_all(stage, arguments.jobs) for stage in (training, playing))
     new = [each for task, seed in played for each in read_lines(kept(task, seed, folder), encounter_of)]
     known = merged(read_lines(ENCOUNTERS, encounter_of), new)
     write_lines(ENCOUNTERS, known)
-    write_page(read_lines(KEPT, score_of), known)
+    write_page(known)
     return 1 if failed else 0
 
 
 def learn(task: Task, learner: str, seed: int, folder: Path) -> str:
     """Trains one run to its end, unless it is there. Returns a line that tells of it."""
     run_id = task.run_id(learner, seed)
-    seconds = train(task.learn(learner, seed), run_id, folder)
+    seconds, _ = train(task.learn(learner, seed), run_id, folder)
     return f"{run_id}: trained in {seconds:.0f} s"
 
 

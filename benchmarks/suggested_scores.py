@@ -21,8 +21,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from measuring.scored_runs import call, parser_of, run_all, train
-from measuring.terminal import say
+from measuring.terminal import say, score_parser
+from scores.runs import call, run_all, train
 
 from trainer_service.config import bundled_configs, load_run_options
 
@@ -64,7 +64,7 @@ TASKS = (
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs what is missing and prints the ratios. Returns 0 where every command came to its end."""
     tasks = {task.config: task for task in TASKS}
-    parser = parser_of("Ratios of runs without a configuration.", [*tasks], "suggested")
+    parser = score_parser("Ratios of runs without a configuration.", [*tasks], "suggested")
     parser.set_defaults(seeds=[101, 102])
     parser.add_argument(
         "--kinds", nargs="+", choices=_KINDS, default=["chance", "tuned", "suggested"],

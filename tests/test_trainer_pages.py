@@ -119,12 +119,12 @@ def test_examples_are_valid_and_equal_the_file_that_they_name(
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_scores_stand_in_the_results(page: Path) -> None:
     text = section(page, "Scores")
-    linked = re.findall(r"\((\.\./results/[\w-]+\.md)\)", text)
+    linked = re.findall(r"\((\.\./results/[\w-]+\.md)[#)]", text)
     measured = [cells for link in linked for cells in rows(text_of(FOLDER / link))]
     assert measured
     for configuration, _, score in [*rows(text)][1:]:
         link = re.fullmatch(
-            r"\[`(\w+)`]\(\.\./\.\./(?:benchmarks/gym_scores/)?configs/(\w+)\.yaml\)", configuration
+            r"\[`(\w+)`]\(\.\./\.\./(?:benchmarks/scores/)?configs/(\w+)\.yaml\)", configuration
         )
         assert link is not None, configuration
         name, file = link.groups()

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import yaml
-from marl.rows import ROWS, Row
+from scores.rows import ROWS, Row
 
 from measuring.report import aligned
 from measuring.scenes import CHECKOUT

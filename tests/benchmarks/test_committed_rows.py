@@ -5,22 +5,20 @@ from __future__ import annotations
 import importlib
 from pathlib import Path
 
-import gym_results
 import pytest
-from gym_scores import rows as gym
-from gym_scores.peer import PPO
 from learning.cases import cases
 from learning.lines import Line
 from learning.worlds import World
-from marl import rows as marl
-from marl.opponents import TASKS, encounter_of, merged
-from marl.page import ENCOUNTERS, KEPT
-from measuring.scores import read_lines, score_of
+from scores.opponents import ENCOUNTERS, TASKS, encounter_of, merged
+from scores.peer import PPO
+from scores.record import read_lines, score_of
+from scores.rows import ROWS, SINGLE, Row
+from scores.runs import KEPT
 
 from trainer_service.config import TrainerSettings, load_run_options
 
 CHECKOUT = Path(__file__).resolve().parents[2]
-CONFIGS = {path for task in TASKS for path in task.configs.values()} | {row.config for row in marl.ROWS}
+CONFIGS = {path for task in TASKS for path in task.configs.values()} | {row.config for row in ROWS}
 
 
 @pytest.mark.parametrize("path", sorted((CHECKOUT / "benchmarks").glob("*.py")), ids=lambda path: path.stem)
@@ -28,11 +26,11 @@ def test_every_script_loads(path: Path) -> None:
     assert callable(importlib.import_module(path.stem).main)
 
 
-@pytest.mark.parametrize("row", gym.ROWS, ids=lambda row: row.name)
-def test_rows_of_gymnasium_have_their_configuration_and_the_peers_values(row: gym.GymRow) -> None:
+@pytest.mark.parametrize("row", [row for row in SINGLE if row.task in PPO], ids=lambda row: row.name)
+def test_rows_of_gymnasium_have_their_configuration_and_the_peers_values(row: Row) -> None:
     settings = load_run_options(CHECKOUT / row.config).options.behaviors[row.task]
-    assert (settings.trainer_type, row.trained_on) == (row.learner, f"gym:{row.task}")
-    if row.learner == "ppo":
+    assert row.trained_on == f"gym:{row.task}"
+    if settings.trainer_type == "ppo":
         hyper, theirs = settings.hyperparameters, PPO[row.task]
         ours = {
             "batch_size": hyper.batch_size,
@@ -48,14 +46,13 @@ def test_rows_of_gymnasium_have_their_configuration_and_the_peers_values(row: gy
 
 
 @pytest.mark.parametrize("config", sorted(CONFIGS))
-def test_configurations_of_teams_are_sound(config: str) -> None:
+def test_configurations_of_rows_are_sound(config: str) -> None:
     assert load_run_options(CHECKOUT / config).warnings == ()
 
 
 def test_kept_scores_are_of_rows_and_their_peers() -> None:
-    peers = {name for row in gym.ROWS for name in (row.name, row.peer)}
-    assert {score.row for score in read_lines(gym_results.KEPT, score_of)} <= peers
-    assert {score.row for score in read_lines(KEPT, score_of)} <= {row.name for row in marl.ROWS}
+    names = {name for row in ROWS for name in (row.name, row.peer)}
+    assert {score.row for score in read_lines(KEPT, score_of)} <= names
     learners = {task.name: {*task.configs, "random"} for task in TASKS}
     games = read_lines(ENCOUNTERS, encounter_of)
     assert games == merged([], games)

@@ -1,17 +1,12 @@
-"""What the pages of scores share: scores of a row, the commands behind them, and curves."""
+"""Curves of rows, and the numbers of their scores as text."""
 
 from __future__ import annotations
 
-import os
-import platform
-import shlex
 import statistics
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from marl.rows import Row
-
-from measuring.scores import Score
+from scores.record import Score
 
 Curves = Sequence[tuple[str, str, Sequence[Score]]]
 """The label, the style in matplotlib's words, and the scores of lines that look alike."""
@@ -35,34 +30,18 @@ def mean(values: Sequence[float], digits: int) -> str:
     return f"{statistics.mean(values):.{digits}f}{spread}"
 
 
-def commands(rows: Iterable[Row], scores: Iterable[Score]) -> str:
-    """What a reader types for one seed of each row that was run."""
-    there = {score.row for score in scores}
-    lines = [
-        each for row in rows if row.name in there for each in (row.learn(row.name, 1), row.evaluate(row.name))
-    ]
-    return "\n".join(f"mlagents-style {shlex.join(line)}" for line in lines)
-
-
-def machine() -> str:
-    """Where this ran."""
-    return f"{os.cpu_count()} cores, Python {platform.python_version()}"
-
-
 def draw(path: Path, title: str, curves: Curves) -> bool:
-    """Draws mean returns over agent steps, a line for each run. Returns whether there is a picture.
-
-    One that has all curves stays where not every one was kept.
-    """
+    """Draws mean returns over agent steps, a line for each run whose curve was kept. Returns whether there is one."""
     import matplotlib
 
     matplotlib.use("agg")
     from matplotlib import pyplot
 
-    if not all(score.curve for _, _, scores in curves for score in scores):
-        return path.exists()
+    kept = [(label, style, [score for score in scores if score.curve]) for label, style, scores in curves]
+    if not any(scores for _, _, scores in kept):
+        return False
     figure, axes = pyplot.subplots(figsize=(6.5, 3.4), layout="constrained")
-    for label, style, scores in curves:
+    for label, style, scores in kept:
         for score in scores:
             steps, returns = zip(*score.curve, strict=True)
             axes.plot(steps, returns, style, label=label if score is scores[0] else None, linewidth=1)

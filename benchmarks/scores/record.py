@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -33,6 +33,15 @@ class Score:
     curve: tuple[tuple[int, float], ...] = ()
     """Agent steps, and the acting policy's mean return by then; empty where it was not kept."""
 
+    cpu_minutes: float | None = None
+    """Of the training, its simulators included."""
+
+    weights: str = ""
+    """The hash of the weights of the last checkpoint; empty for scores that are older than this field."""
+
+    made_with: Mapping[str, str] = field(default_factory=dict)
+    """The kind of machine, its threads, and the versions of what computes; a hash holds for equal ones only."""
+
 
 def read_lines(path: Path, made_of: Callable[[str], T]) -> list[T]:
     """The records of a file with a line of JSON for each; none where there is no file."""
@@ -47,9 +56,8 @@ def write_lines(path: Path, records: Iterable[Any]) -> None:
 def score_of(text: str) -> Score:
     """The score that one JSON object tells of."""
     fields = json.loads(text)
-    return Score(
-        **{**fields, "curve": tuple((int(step), float(value)) for step, value in fields.get("curve", ()))}
-    )
+    curve = tuple((int(step), float(value)) for step, value in fields.get("curve", ()))
+    return Score(**{**fields, "curve": curve})
 
 
 def as_line(record: Any) -> str:

@@ -6,11 +6,15 @@ import json
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
-from marl.rows import COMPARED
+from scores.rows import COMPARED
 
 RANDOM = "random"
+
+_HERE = Path(__file__).parent
+ENCOUNTERS = _HERE / "opponents.jsonl"
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,3 +160,9 @@ def _over_seeds(cells: Sequence[Mapping[int, float]]) -> str:
 
 def _number(value: float) -> str:
     return f"{value:.1f}".replace("-", "−")
+
+
+def write_page(encounters: Sequence[Encounter]) -> None:
+    """Writes docs/results/opponents.md."""
+    text = (_HERE / "opponents.md").read_text(encoding="utf-8").format(opponents=tables(encounters))
+    (_HERE.parents[1] / "docs" / "results" / "opponents.md").write_text(text, encoding="utf-8")

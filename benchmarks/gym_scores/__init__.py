@@ -1,1 +1,0 @@
-"""Gymnasium's environments: what is run there, and the page of the scores."""

@@ -1,0 +1,110 @@
+"""The page of the scores: three tables, the commands behind them, and curves."""
+
+from __future__ import annotations
+
+import shlex
+import statistics
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from scores import curves
+from scores.curves import listed, mean, of_row
+from scores.record import Score
+from scores.rows import GROUPS, ROWS, SCENES, SINGLE, Row
+
+_HERE = Path(__file__).parent
+_DOCS = _HERE.parents[1] / "docs"
+
+
+def write_page(scores: Sequence[Score]) -> None:
+    """Writes docs/results/scores.md and its pictures."""
+    pictures = draw(scores, _DOCS / "images")
+    text = (_HERE / "page.md").read_text(encoding="utf-8").format(
+        groups=table(GROUPS, scores),
+        single=table(SINGLE, scores),
+        scenes=table(SCENES, scores),
+        commands=commands(ROWS, scores),
+        curves="\n".join(f"![{title}](../images/{path.name})\n" for title, path in pictures),
+        made_with=made_with(scores),
+    )  # fmt: skip
+    (_DOCS / "results" / "scores.md").write_text(text, encoding="utf-8")
+
+
+def table(rows: Iterable[Row], scores: Sequence[Score]) -> str:
+    """A line for each row."""
+    lines = [
+        "| configuration | scored on | agent steps | seeds | mean ± deviation | published | compared | minutes | CPU "
+        "| weights |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
+    ]
+    for row in rows:
+        cells = _cells(row, of_row(scores, row.name), of_row(scores, row.peer))
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _cells(row: Row, own: Sequence[Score], peer: Sequence[Score]) -> Iterable[str]:
+    values = [score.value for score in own]
+    beside = [] if row.published is None else [(f"{row.published:.{row.digits}f}", row.published_by)]
+    beside += [(mean([score.value for score in peer], row.digits), "SB3 here")] if peer else []
+    cpus = [score.cpu_minutes for score in own if score.cpu_minutes is not None]
+    yield f"`{row.config_name}`"
+    yield f"{row.task}, {row.unit}" if row.unit != "agent" else row.task
+    yield _millions(own[0].agent_steps) if own else "not run"
+    yield listed(values, row.digits)
+    yield mean(values, row.digits)
+    yield "; ".join(f"{value} ({source})" for value, source in beside)
+    yield _standing(row, values)
+    yield listed((score.seconds / 60 for score in own), 1)
+    yield listed(cpus, 1)
+    yield ", ".join(f"`{score.weights[:8]}`" for score in own if score.weights)
+
+
+def _standing(row: Row, values: Sequence[float]) -> str:
+    """Ahead of the published score, behind it, or level: by less than the deviation of the row's seeds."""
+    if row.published is None or not values:
+        return ""
+    difference = statistics.mean(values) - row.published
+    deviation = statistics.stdev(values) if len(values) > 1 else 0.0
+    if abs(difference) <= deviation:
+        return "level"
+    return "ahead" if difference > 0 else "behind"
+
+
+def _millions(steps: int) -> str:
+    return f"{steps / 1e6:.2g} M"
+
+
+def commands(rows: Iterable[Row], scores: Iterable[Score]) -> str:
+    """What a reader types for one seed of each row that was run."""
+    there = {score.row for score in scores}
+    lines = [
+        each for row in rows if row.name in there for each in (row.learn(row.name, 1), row.evaluate(row.name))
+    ]
+    return "\n".join(f"mlagents-style {shlex.join(line)}" for line in lines)
+
+
+def made_with(scores: Iterable[Score]) -> str:
+    """A line for each kind of machine and set of versions that a hash of weights holds for."""
+    kinds: dict[tuple[tuple[str, str], ...], list[str]] = {}
+    for score in scores:
+        if score.weights:
+            kinds.setdefault(tuple(score.made_with.items()), []).append(f"`{score.row}` {score.seed}")
+    return "\n".join(
+        f"- {', '.join(runs)}: {', '.join(f'{name} {value}' for name, value in kind)}."
+        for kind, runs in kinds.items()
+    )
+
+
+def draw(scores: Sequence[Score], images: Path) -> list[tuple[str, Path]]:
+    """Curves of every run: a picture or two for each task. Returns those that are there, with their titles."""
+    made = []
+    for task, picture in dict.fromkeys((row.task, row.picture) for row in ROWS):
+        rows = [row for row in ROWS if (row.task, row.picture) == (task, picture)]
+        lines = [(row.name, f"C{i}-", of_row(scores, row.name)) for i, row in enumerate(rows)]
+        peers = [(row.peer, f"C{i}:", of_row(scores, row.peer)) for i, row in enumerate(rows)]
+        title = f"{task}, {picture}" if picture else task
+        path = images / f"scores-{title.lower().replace(' ', '-').replace(',', '')}.png"
+        if curves.draw(path, title.removesuffix(", drawn"), [*lines, *peers]):
+            made.append((title, path))
+    return made

@@ -1,0 +1,255 @@
+"""Rows of the table of scores: what is trained, on what it is scored, and what others publish for it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+COMPARED = "benchmarks/scores/configs"
+"""The folder of configurations that only a comparison needs."""
+
+Unit = Literal["P", "S", "team", "agent"]
+"""P: return of an agent in an episode of spread. S: 6 P − 3 T, of episodes of T steps. team: everyone's sum."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One configuration, to be trained with several seeds."""
+
+    name: str
+    """Of its file, up to a hyphen; what follows tells its rows apart."""
+
+    task: str
+    trained_on: str
+    scored_on: str
+    agents: int
+    """Of a team: so many episodes end at once."""
+
+    episodes: int
+    """Of teams, that a score is the mean of."""
+
+    unit: Unit = "P"
+    published: float | None = None
+    """The best published mean return, in the row's unit."""
+
+    published_by: str = ""
+    """Its source: the library, the version of the environment, and the steps."""
+
+    env_args: tuple[str, ...] = ()
+    """For the simulator of the evaluation."""
+
+    trained_args: tuple[str, ...] = ()
+    """For the simulator of the training."""
+
+    steps: int = 25
+    """Of an episode."""
+
+    drawn: bool = False
+    """Whether it is scored with its actions drawn, not greedily."""
+
+    picture: str = ""
+    """Where one picture of the task would show too many curves, the name of that with this one's."""
+
+    folder: str = "configs"
+    """Of its file: that of the bundled configurations, or of those that are there for a comparison alone."""
+
+    digits: int = 2
+    """After the point, in the table."""
+
+    @property
+    def config(self) -> str:
+        return f"{self.folder}/{self.config_name}.yaml"
+
+    @property
+    def config_name(self) -> str:
+        return self.name.partition("-")[0]
+
+    @property
+    def peer(self) -> str:
+        """The name of the scores of Stable-Baselines3, with the same values in the same environment."""
+        return f"{self.name}+sb3"
+
+    @property
+    def environment(self) -> str:
+        """The package whose version the score depends on."""
+        scheme, _, name = self.scored_on.partition(":")
+        if scheme == "pettingzoo":
+            return name.partition(".")[0]
+        if scheme == "gymma":
+            return "rware" if "rware" in name else "lbforaging"
+        return {"gym": "gymnasium"}.get(scheme, "")
+
+    def learn(self, run_id: str, seed: int) -> list[str]:
+        """Arguments of the command that trains it."""
+        arguments = self.trained_args and ("--env-args", *self.trained_args)
+        return [
+            "learn",
+            self.config,
+            f"--run-id={run_id}",
+            f"--env={self.trained_on}",
+            f"--seed={seed}",
+            *arguments,
+        ]
+
+    def evaluate(self, run_id: str) -> list[str]:
+        """Arguments of the command that scores its last checkpoint."""
+        arguments = (*["--stochastic"][: self.drawn], *(self.env_args and ("--env-args", *self.env_args)))
+        count = self.agents * self.episodes
+        return ["evaluate", run_id, f"--env={self.scored_on}", f"--episodes={count}", "--json", *arguments]
+
+    def score(self, said: Mapping[str, Any]) -> float:
+        """From the object of ``evaluate --json``."""
+        behaviors = list(said["behaviors"].values())
+        if self.unit == "team":
+            return float(behaviors[0]["mean_group_return"])
+        mean = sum(float(each["mean_return"]) for each in behaviors) / len(behaviors)
+        return 6.0 * mean - 3.0 * self.steps if self.unit == "S" else mean
+
+
+_SPREAD, _MPE2 = "sim:spread", "pettingzoo:mpe2.simple_spread_v3"
+_COPIES = ("--copies", "50")
+_SPEAKER = "pettingzoo:mpe2.simple_speaker_listener_v4"
+_SWITCH2 = "sim:switch2"
+_EPYMARL = "EPyMARL, older MPE, 60 M"
+_EPYMARL_VALUES = "EPyMARL, older MPE, 6 M"
+
+
+def _switch(name: str, *env_args: str, agents: int = 2) -> Row:
+    """One of those that learn values in the corridor of so many agents."""
+    task = f"switch{agents}"
+    scene = f"sim:{task}"
+    return Row(
+        f"{task}_{name}", task, scene, scene, agents, 500, unit="team", env_args=env_args, picture="values"
+    )
+
+
+def _spread(name: str, published: float | None = None, source: str = "", *, picture: str = "") -> Row:
+    """One of those that spread, learning in our own scene, scored on MPE's."""
+    return Row(
+        f"spread_{name}", "spread", _SPREAD, _MPE2, 3, 1000,
+        published=published, published_by=source, env_args=_COPIES, picture=picture,
+    )  # fmt: skip
+
+
+_FORAGING = {
+    "10x10-3p-3f": {
+        "ippo": (0.98, "60 M"),
+        "mappo": (0.99, "60 M"),
+        "vdn": (0.84, "6 M"),
+        "qmix": (0.84, "6 M"),
+    }
+}
+"""EPyMARL's scores, and its agent steps."""
+
+
+def _foraging(name: str, field: str, agents: int) -> Row:
+    """One of those that load food together: a team's return is the share of the food that it collected."""
+    scene = f"gymma:Foraging-{field}-v3"
+    drawn = name in ("ippo", "mappo")
+    published, steps = _FORAGING.get(field, {}).get(name, (None, ""))
+    return Row(
+        f"lbf_{name}-{field}", f"foraging {field}, drawn" if drawn else f"foraging {field}", scene, scene, agents, 500,
+        unit="team", env_args=("--copies", "16", "--steps", "50"), drawn=drawn, published=published,
+        published_by=steps and f"EPyMARL, greedy, {steps}",
+    )  # fmt: skip
+
+
+def _speaker_listener(name: str, folder: str = "configs") -> Row:
+    """One of those that learn what is meant, and to say it."""
+    return Row(
+        f"speaker_listener_{name}", "speaker and listener", _SPEAKER, _SPEAKER, 1, 1000,
+        unit="agent", env_args=_COPIES, folder=folder,
+    )  # fmt: skip
+
+
+GROUPS = (
+    _spread("mappo", -9.76, _EPYMARL),
+    _spread("ippo", -9.81, _EPYMARL),
+    _spread("poca"),
+    _spread("coma", -21.55, _EPYMARL),
+    Row(
+        "spread_mappo_seed", "spread, 50 steps", _SPREAD, _SPREAD, 3, 1000,
+        unit="S", env_args=("--copies", "16", "--steps", "50"), steps=50,
+    ),
+    _spread("idqn", -9.61, _EPYMARL_VALUES, picture="values"),
+    _spread("vdn", -9.34, _EPYMARL_VALUES, picture="values"),
+    _spread("qmix", -8.60, _EPYMARL_VALUES, picture="values"),
+    _spread("maddpg", -11.12, _EPYMARL_VALUES, picture="values"),
+    Row("switch2_mappo", "switch2", _SWITCH2, _SWITCH2, 2, 500, unit="team"),
+    _switch("vdn", "--clock"),
+    _switch("qmix", "--clock"),
+    _switch("sic"),
+    _switch("dqn_share"),
+    _switch("idqn", "--clock"),
+    _switch("dqn_consensus"),
+    _switch("vdn", "--clock", agents=4),
+    _switch("dqn_share", agents=4),
+    _speaker_listener("ippo", COMPARED),
+    _speaker_listener("mappo"),
+    _speaker_listener("maddpg"),
+    _speaker_listener("vdn", COMPARED),
+    _speaker_listener("qmix"),
+    *(
+        _foraging(name, field, agents)
+        for field, agents in (("8x8-2p-3f", 2), ("10x10-3p-3f", 3), ("15x15-3p-4f", 3))
+        for name in ("ippo", "mappo", "vdn", "qmix")
+    ),
+    Row(
+        "rware_mappo", "warehouse tiny-4ag, drawn", "gymma:rware-tiny-4ag-v2", "gymma:rware-tiny-4ag-v2", 4, 100,
+        unit="team", drawn=True, published=49.42, published_by="EPyMARL, v1, 160 M",
+    ),
+)  # fmt: skip
+"""Groups of agents."""
+
+
+def _single(
+    name: str, env: str, published: float | None = None, source: str = "", *,
+    trained_args: tuple[str, ...] = (), folder: str = "configs", episodes: int = 100, digits: int = 0,
+) -> Row:  # fmt: skip
+    """One agent in one of Gymnasium's environments."""
+    gym = f"gym:{env}"
+    copies = ("--agents", "10", *trained_args) if digits == 0 else ()
+    return Row(
+        name, env, gym, gym, 1, episodes, unit="agent", published=published, published_by=source,
+        env_args=copies, trained_args=trained_args, folder=folder, digits=digits,
+    )  # fmt: skip
+
+
+def _critics(task: str, env: str, sac: float, crossq: float, *env_args: str) -> tuple[Row, Row]:
+    """The bundled configuration, which is CrossQ's, and plain SAC's."""
+    return (
+        _single(f"{task}_sac", env, crossq, "CrossQ's authors, v4, 0.3 M", trained_args=env_args),
+        _single(f"{task}_plain_sac", env, sac, "Zoo, v3, 1 M", trained_args=env_args, folder=COMPARED),
+    )
+
+
+_NO_CONTACT_FORCES = ("--env-kwargs", '{"include_cfrc_ext_in_observation": false}')
+"""27 observations in the place of 105, as in the versions before v5."""
+
+SINGLE = (
+    _single("halfcheetah", "HalfCheetah-v5", 5819.1, "Zoo, v3, 1 M"),
+    _single("hopper", "Hopper-v5", 2410.4, "Zoo, v3, 1 M"),
+    _single("lunarlander", "LunarLander-v3", 242.1, "Zoo, v2, 1 M"),
+    _single("bipedalwalker", "BipedalWalker-v3", 287.9, "Zoo, v3, 5 M"),
+    *_critics("halfcheetah", "HalfCheetah-v5", 9535.5, 10001.0),
+    *_critics("hopper", "Hopper-v5", 2325.5, 2633.0),
+    *_critics("walker2d", "Walker2d-v5", 3863.2, 5714.0),
+    *_critics("ant", "Ant-v5", 4615.8, 5650.0, *_NO_CONTACT_FORCES),
+    _single("cartpole_dqn", "CartPole-v1", episodes=500, digits=2),
+    _single("lunarlander_dqn", "LunarLander-v3", episodes=500, digits=2),
+    _single("pendulum_ddpg", "Pendulum-v1", episodes=500, digits=2),
+    _single("pendulum_td3", "Pendulum-v1", episodes=500, digits=2),
+)
+"""Single agents. The sources are the tables of RL Baselines3 Zoo, and the means of ten seeds of CrossQ's authors."""
+
+
+def _scene(name: str, agents: int, episodes: int) -> Row:
+    """One of ML-Agents' scenes, as it is bundled."""
+    return Row(name, name, f"sim:{name}", f"sim:{name}", 1, agents * episodes, unit="agent", digits=3)
+
+
+SCENES = (_scene("3dball", 12, 10), _scene("basic", 1, 100))
+"""ML-Agents' own scenes: the short rows, which take seconds."""
+
+ROWS = (*GROUPS, *SINGLE, *SCENES)

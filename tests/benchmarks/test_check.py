@@ -1,0 +1,58 @@
+"""Rows of the table of scores are checked: by weights on an equal machine, elsewhere by the interval of the seeds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import results
+from scores.check import by_interval, by_weights
+from scores.record import Score
+from scores.rows import SCENES, Row
+
+ROW = SCENES[0]
+HERE = {"processor": "P", "torch": "2.13.0", "commit": "a"}
+
+
+def score(value: float, *, seed: int = 1, weights: str = "w", **changed: str) -> Score:
+    return Score(ROW.name, seed, value, 100, 1.0, weights=weights, made_with={**HERE, **changed})
+
+
+def test_weights_of_an_equal_machine_must_be_equal() -> None:
+    known = [score(1.0), score(1.0, seed=2, weights="other")]
+    equal, differs = by_weights(score(9.0, commit="b"), known), by_weights(score(1.0, weights="v"), known)
+    assert equal is not None
+    assert equal.holds
+    assert differs is not None
+    assert not differs.holds
+    assert by_weights(score(1.0, torch="2.15.0"), known) is None
+    assert by_weights(score(1.0, seed=3), known) is None
+
+
+@pytest.mark.parametrize(
+    ("value", "holds"), [(12.0, True), (14.9, True), (15.1, False), (5.1, True), (4.9, False)]
+)
+def test_a_score_lies_in_the_prediction_interval_of_one_more_seed(value: float, holds: bool) -> None:
+    # Mean 10, s = 1, n = 3: 4.303 √(4/3) = 4.969 on either side.
+    known = [score(9.0), score(10.0, seed=2), score(11.0, seed=3)]
+    assert by_interval(ROW, score(value), known).holds is holds
+
+
+def test_seeds_that_are_equal_leave_two_percent() -> None:
+    known = [score(100.0), score(100.0, seed=2)]
+    assert by_interval(ROW, score(98.5), known).holds
+    assert not by_interval(ROW, score(97.5), known).holds
+    assert not by_interval(ROW, score(100.0), []).holds
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("row", SCENES, ids=lambda row: row.name)
+def test_a_short_row_can_be_repeated(row: Row, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code = results.main(["check", row.name, f"--results-dir={tmp_path}"])
+    assert code == 0, capsys.readouterr().out
+
+
+def test_a_row_that_is_not_there_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        results.main(["check", "nothing"])
+    assert "no row nothing; `list` shows all" in capsys.readouterr().err
