@@ -113,7 +113,8 @@ def test_a_disk_that_is_full_for_a_while(scene, disk: Path, note) -> None:
     assert code == 0
 
 
-@pytest.mark.parametrize("flag", ["--resume", pytest.param("--force", marks=pytest.mark.chaos)])
+@pytest.mark.chaos
+@pytest.mark.parametrize("flag", ["--resume", "--force"])
 def test_a_disk_that_is_read_only(scene, disk: Path, note, flag: str) -> None:
     run = scene.learn(*FLAGS)
     run.wait_for_output("Saved ")

@@ -97,9 +97,8 @@ def test_memory_of_the_device_that_runs_out(scene, note) -> None:
     assert not run.orphans()
 
 
-@pytest.mark.parametrize(
-    "flag", ["--resume", *[pytest.param(flag, marks=pytest.mark.chaos) for flag in ("", "--force")]]
-)
+@pytest.mark.chaos
+@pytest.mark.parametrize("flag", ["--resume", "", "--force"])
 def test_two_trainers_of_one_run(scene, note, flag: str) -> None:
     write_configuration(scene.folder, {"Basic": small_settings(summary_freq=200)})
     first = scene.learn("--env=sim:basic", "--seed=1", "--force")

@@ -6,19 +6,13 @@ import os
 import random
 import re
 import signal
-import socket
 import time
 from pathlib import Path
 
 from fault_counts import fault_counts
 from processes import Process, small_settings, steps, wait_until, write_configuration
-from raw_clients import RawClient, Refused
-
-from unity_bridge.simulators.conversation import introduction
-from unity_bridge.wire.unity_message_pb2 import UnityMessageProto
 
 NO_LIMIT = ("--max-lifetime-restarts=-1", "--restarts-rate-limit-n=-1")
-FOR_EVER = 10**9
 
 
 def sim_pids(run: Process) -> list[int]:
@@ -31,12 +25,6 @@ def command(pid: int) -> bytes:
         return Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:
         return b""
-
-
-def ports_of(run: Process) -> list[int]:
-    """Returns the ports at which the run listens for its launched simulators."""
-    found = (re.search(rb"--mlagents-port\0(\d+)", command(pid)) for pid in sim_pids(run))
-    return [int(match[1]) for match in found if match]
 
 
 @fault_counts(1, 50, minutes=60)
@@ -118,59 +106,3 @@ def rate(run: Process, summaries: int) -> float:
     began, first = time.monotonic(), max(steps(run.output))
     run.wait_for_output("Step: ", times=output + 1 + summaries)
     return (max(steps(run.output)) - first) / (time.monotonic() - began)
-
-
-@fault_counts(None, 1000)
-def test_strangers_at_launched_ports(scene, note, count: int) -> None:
-    """Strangers are refused, no simulator is started again, and nothing of theirs counts."""
-    write_configuration(scene.folder, {"3DBall": small_settings()})
-    run = scene.learn("--env=sim:3dball", "--num-envs=2", "--seed=1")
-    run.wait_for_output("Step: ")
-    ports = wait_until(lambda: len(found := ports_of(run)) == 2 and found, "two ports")
-    output, accepted, statuses = len(run.output), 0, set()
-    for number in range(count):
-        port = ports[number % 2]
-        try:
-            with RawClient(port) as stranger:
-                for message in LIES[number % len(LIES)]:
-                    reply = UnityMessageProto.FromString(stranger.say(message))
-                    accepted += reply.header.status == 200
-        except Refused as refused:
-            statuses.add(refused.code.name)
-        if number % 10 == 9:
-            with socket.create_connection(("127.0.0.1", port)) as line:
-                line.sendall(b"\x08\x01")
-    run.wait_for_output("Step: ", times=run.output.count("Step: ") + 2)
-    log = run.output[output:]
-    note(
-        "strangers at launched ports",
-        f"{count} callers",
-        f"{accepted} messages accepted, {log.count('starting it again')} simulators started again, "
-        f"answers {', '.join(sorted(statuses))}",
-    )
-    assert run.poll() is None
-    assert accepted == 0
-    assert "starting it again" not in log
-    assert max(map(float, re.findall(r"Mean Reward: (-?\d+\.\d+)", log))) < 100
-
-
-def lie() -> bytes:
-    """A reward of 1000 in the simulator's name."""
-    message = UnityMessageProto()
-    message.header.status = 200
-    for agent in range(12):
-        info = message.unity_output.rl_output.agentInfos["3DBall?team=0"].value.add(
-            id=agent, reward=1000.0, done=True
-        )
-        info.observations.add(shape=[8]).float_data.data.extend([0.0] * 8)
-    return message.SerializeToString()
-
-
-LIES: list[list[bytes]] = [
-    [b"\x08\x01"],
-    [introduction()],
-    [introduction(), b"\x0a\x02\x08\x00"],
-    [lie()],
-    [b""],
-    [b"\x0a\x03\x08\x90\x03"],  # goodbye
-]

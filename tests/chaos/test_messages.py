@@ -12,7 +12,6 @@ import pytest
 from fault_counts import fault_counts
 from mutations import (
     conversation,
-    mutated_bytes,
     mutated_message,
     pictures,
     require_fit_to_print,
@@ -214,71 +213,3 @@ def test_a_hostile_message(arena, note, name: str) -> None:
     assert len(log) < 200_000
     assert waited < LONGEST_WAIT_S
     assert grown < 250
-
-
-@fault_counts(20, 1000)
-def test_rows_twice_and_changed_specs(arena, note, count: int) -> None:
-    """Each is refused, and names behavior and agent or both specs."""
-    dice, refused = random.Random(7), 0
-    for number in range(count):
-        messages = conversation(dice, BEHAVIOR)
-        message = UnityMessageProto.FromString(messages[2])
-        rows = message.unity_output.rl_output.agentInfos[BEHAVIOR].value
-        if number % 2:
-            rows.append(rows[dice.randrange(len(rows))])
-        else:
-            message.unity_output.rl_initialization_output.brain_parameters[
-                0
-            ].action_spec.num_continuous_actions = 3
-        heard = first_refusal(arena.port, [*messages[:2], message.SerializeToString()])
-        refused += heard is not None and "3DBall" in str(heard)
-    note(
-        "rows twice, other specs",
-        f"{count}",
-        f"{refused} refused, which name behavior and agent or both specs",
-    )
-    arena.require_peace()
-    assert refused == count
-
-
-@fault_counts(3, 60)
-def test_names_that_lead_out_of_the_run(arena, note, count: int) -> None:
-    names = [
-        "..",
-        "../x",
-        "/tmp/x",
-        "a/../../x",
-        "a\\..\\x",
-        "C:\\x",
-        "CON",
-        "x\0y",
-        ".",
-        "~/x",
-        "x" * 300,
-        "%2e%2e/x",
-    ]
-    names += [f"{mutated_bytes(random.Random(n), b'../../x').decode('latin1')}" for n in range(count)]
-    before = {path for path in arena.folder.parent.rglob("*") if arena.folder / "results" not in path.parents}
-    for name in names:
-        first_refusal(arena.port, as_behavior(name)())
-    arena.require_peace()
-    after = {path for path in arena.folder.parent.rglob("*") if arena.folder / "results" not in path.parents}
-    inside = {path.name for path in (arena.folder / "results" / "ppo").iterdir() if path.is_dir()}
-    note("behavior names that are paths", f"{len(names)}", f"{len(after - before)} files outside of the run")
-    assert not {path for path in after - before if path.suffix != ".log"}
-    assert inside <= {"3DBall", "run_logs"}
-
-
-@fault_counts(50, 500)
-def test_calls_at_once_on_one_line(arena, note, count: int) -> None:
-    with RawClient(arena.port) as caller:
-        for message in handshake():
-            caller.say(message)
-        calls = [caller.begin(first_step().SerializeToString()) for _ in range(count)]
-        codes = Counter(call.code().name for call in calls)
-    note(
-        "calls at once on one line", f"{count}", ", ".join(f"{n} {name}" for name, n in sorted(codes.items()))
-    )
-    arena.require_peace()
-    assert set(codes) <= {"OK", "INVALID_ARGUMENT", "RESOURCE_EXHAUSTED", "UNAVAILABLE"}
-    assert codes["OK"]

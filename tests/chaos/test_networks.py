@@ -143,8 +143,8 @@ def test_only_this_machine_may_come_in(scene, listening, note) -> None:
     assert found <= LOOPBACK
 
 
-@pytest.mark.parametrize("host", ["0.0.0.0", pytest.param("::", marks=pytest.mark.chaos)])
-@fault_counts(40, 1000)
+@pytest.mark.parametrize("host", ["0.0.0.0", "::"])
+@fault_counts(None, 1000)
 def test_other_machines_come_in_only_with_a_token(scene, note, host: str, count: int) -> None:
     """Callers with a wrong token, or none, beside a simulator that trains."""
     pytest.importorskip("cryptography")

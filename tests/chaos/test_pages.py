@@ -33,6 +33,7 @@ def command_lines() -> Iterator[bytes]:
             yield path.read_bytes()
 
 
+@pytest.mark.thorough
 def test_no_list_of_processes_holds_the_token(tmp_path: Path, note) -> None:
     """Another user looks at it without an end while the page is opened in a browser."""
     pytest.importorskip("uvicorn")
@@ -65,7 +66,7 @@ def test_no_list_of_processes_holds_the_token(tmp_path: Path, note) -> None:
     assert holding == []
 
 
-@fault_counts(40, 300)
+@fault_counts(None, 300)
 def test_a_command_of_many_megabytes_is_not_read(page: Page, note, count: int) -> None:
     assert page.do(do="pause") == 204
     before, status, most = resident(page.process.pid), 0, 0

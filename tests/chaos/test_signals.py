@@ -7,6 +7,7 @@ import signal
 import time
 from collections import Counter
 
+import pytest
 from fault_counts import fault_counts
 from processes import Process, small_settings, wait_until, write_configuration
 
@@ -74,6 +75,7 @@ def test_a_signal_at_any_moment(scene, note, count: int) -> None:
     assert (orphans, damaged, unsaved, tracebacks) == (0, 0, 0, 0)
 
 
+@pytest.mark.thorough
 @fault_counts(1, 50, minutes=60)
 def test_a_second_signal(scene, note, count: int) -> None:
     """Soon after the first: the run ends at once, with 128 + its number."""

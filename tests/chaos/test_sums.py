@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import signal
 import threading
 import time
 from collections.abc import Callable
@@ -13,8 +12,8 @@ import grpc
 import pytest
 from fault_counts import fault_counts
 from mutations import conversation
-from processes import free_port, small_settings, wait_until, write_configuration
-from raw_clients import EXCHANGE, OPTIONS, RawClient, Refused
+from processes import wait_until
+from raw_clients import EXCHANGE, OPTIONS
 
 from unity_bridge.wire.unity_message_pb2 import UnityMessageProto
 
@@ -127,76 +126,3 @@ def test_large_messages_at_once(arena, note, kind: str, count: int) -> None:
     assert waited < LONGEST_WAIT_S
     assert peak < times * count + (300 if times else 100)
     assert grown < 150
-
-
-@fault_counts(None, 40)
-def test_huge_descriptions(scene, note, count: int) -> None:
-    """``count`` behaviors that only default_settings serves, each with a vector of half a million numbers."""
-    write_configuration(
-        scene.folder,
-        {"3DBall": small_settings()},
-        default_settings={"trainer_type": "ppo"},
-    )
-    port = free_port()
-    run = scene.learn(f"--port={port}", "--seed=1")
-    run.wait_for_output("Listening on port")
-    witness = scene.healthy(port, pause_s=0.005)
-    run.wait_for_output("Connected new brain: 3DBall")
-    witness.go_on()
-    before, began, refusals = run.memory(), time.monotonic(), []
-    for number in range(count):
-        name = f"Huge{number}?team=0"
-        message = UnityMessageProto.FromString(conversation(random.Random(2), name)[2])
-        rows = message.unity_output.rl_output.agentInfos[name].value
-        del rows[1:]
-        (seen,) = rows[0].observations[:1]
-        del rows[0].observations[1:]
-        seen.shape[:] = [2**19]
-        seen.float_data.data[:] = [0.0] * 2**19
-        with RawClient(port) as visitor:
-            for data in [*handshake(), message.SerializeToString()]:
-                try:
-                    visitor.say(data)
-                except Refused as refused:
-                    refusals.append(str(refused))
-    witness.go_on()
-    waited, grown = witness.longest_wait(began), (run.memory() - before) / MIB
-    peak = (run.peak_memory() - before) / MIB
-    run.signal(signal.SIGTERM)
-    asked = time.monotonic()
-    code = run.end(60)
-    note(
-        "huge descriptions",
-        f"{count} of 2 MB",
-        f"{len(refusals)} refused; the healthy one waited {waited:.2f} s at most; {peak:+.0f} MB at most, {grown:+.0f} "
-        f"MB after they left; exit code {code}, {time.monotonic() - asked:.1f} s after SIGTERM",
-    )
-    assert len(refusals) == count
-    assert all("its networks and their optimizers need 2,048 MiB" in each for each in refusals), refusals[0]
-    assert code == 0
-    assert waited < LONGEST_WAIT_S
-    assert grown < 100
-    assert not list(scene.folder.glob("results/*/Huge*"))
-
-
-@fault_counts(None, 1000)
-def test_connections_that_introduce_themselves_and_wait(arena, note, count: int) -> None:
-    began, output = time.monotonic(), len(arena.trainer.output)
-    visitors = [RawClient(arena.port) for _ in range(count)]
-    for visitor in visitors:
-        visitor.say(handshake()[0])
-    wait_until(lambda: "waiting for" in arena.trainer.output[output:], "the first line about them", 60)
-    wait_until(lambda: time.monotonic() > began + 30, "the last line about them", 60)
-    arena.witness.go_on()
-    waited = arena.witness.longest_wait(began)
-    lines = [line for line in arena.trainer.output[output:].splitlines() if "waiting for" in line]
-    for visitor in visitors:
-        visitor.__exit__()
-    note(
-        "connections that introduce themselves and wait",
-        f"{count}",
-        f"{len(lines)} lines about them; the healthy one waited {waited:.2f} s at most",
-    )
-    arena.require_peace()
-    assert 1 <= len(lines) <= 10
-    assert waited < LONGEST_WAIT_S

@@ -10,7 +10,6 @@ from unity_bridge.codec import envelope
 from unity_bridge.codec.envelope import MOST_FIELDS, MOST_ROWS, open_envelope
 from unity_bridge.codec.protocol import LARGEST_HANDSHAKE
 from unity_bridge.errors import WireError
-from unity_bridge.wire.row_view_pb2 import RowViewMessage
 
 VARINT, FIXED64, LENGTH, GROUP, FIXED32 = 0, 1, 2, 3, 5
 
@@ -116,13 +115,6 @@ def _has_group(data: bytes) -> bool:
     return any(byte & 7 in (3, 4) for byte in data)
 
 
-def test_rows_of_a_long_message_are_not_copied() -> None:
-    data = message(agents("A", *[b"x" * 1000] * 2000))
-    ((_, rows),) = open_envelope(data).rows
-    assert all(isinstance(row, memoryview) and row.obj is data for row in rows)
-    assert not open_envelope(data).message.unity_output.rl_output.agentInfos
-
-
 @pytest.mark.parametrize(
     ("data", "why"),
     [
@@ -136,12 +128,3 @@ def test_what_no_simulator_has_to_say_is_refused_before_it_is_read(data: bytes, 
     assert len(data) > envelope.LONG_MESSAGE
     with pytest.raises(WireError, match=why):
         open_envelope(data)
-
-
-def test_rows_of_a_short_message_are_counted() -> None:
-    short = RowViewMessage()
-    short.unity_output.rl_output.agentInfos["A"].value.extend([b""] * (MOST_ROWS + 1))
-    with pytest.raises(
-        WireError, match=f"at most {MOST_ROWS} rows of agents in one message, got {MOST_ROWS + 1}"
-    ):
-        open_envelope(short.SerializeToString())

@@ -196,19 +196,6 @@ def test_an_overlong_mapping_is_refused_before_it_is_read(
     assert str(refusal.value) == "here: expected a mapping of at most 44 decoded channels to 3, got 300000"
 
 
-PICTURES = st.tuples(st.integers(1, 8), st.integers(1, 9), st.integers(1, 9)).flatmap(
-    lambda shape: hnp.arrays(np.uint8, shape)
-)
-
-
-@settings(deadline=None, max_examples=100)
-@given(picture=PICTURES)
-def test_every_picture_comes_back_as_it_was_sent(picture: NDArray[np.uint8]) -> None:
-    data, mapping = encode_png(picture), channel_mapping(len(picture))
-    decoded = decode_png(data, picture.shape, mapping, "here")
-    np.testing.assert_array_equal(decoded, picture, strict=True)
-
-
 @settings(deadline=None, max_examples=100)
 @given(data=st.data(), files=st.integers(1, 3), channels=st.integers(1, 9))
 def test_any_mapping_averages_its_channels_or_is_refused(
@@ -233,26 +220,3 @@ def test_any_mapping_averages_its_channels_or_is_refused(
 )
 def test_a_mapping_is_sent_where_channels_do_not_fill_files(channels: int, mapping: tuple[int, ...]) -> None:
     assert channel_mapping(channels) == mapping
-
-
-class TestFilesThatWereEncodedLately:
-    @pytest.fixture
-    def encoded(self, monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
-        """The files that had to be encoded, from an empty memory on."""
-        calls: list[bytes] = []
-        encode = pictures._encode_file
-
-        def counted(colours: NDArray[np.uint8]) -> bytes:
-            calls.append(encode(colours))
-            return calls[-1]
-
-        monkeypatch.setattr(pictures, "_encode_file", counted)
-        monkeypatch.setattr(pictures, "_FILES", pictures._FileCache())
-        return calls
-
-    def test_are_not_encoded_again(self, encoded: list[bytes]) -> None:
-        frames = np.random.default_rng(1).integers(0, 256, (2, 3, 4, 5), np.uint8)
-        first = encode_png(frames[0])
-        assert encode_png(frames[1]) != first == encode_png(frames[0].copy())
-        assert encode_png(np.concatenate([frames[1], frames[0]])) == encode_png(frames[1]) + first
-        assert len(encoded) == 2

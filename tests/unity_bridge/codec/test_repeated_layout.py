@@ -231,25 +231,6 @@ def reader(monkeypatch: pytest.MonkeyPatch) -> tuple[Session, list[bool]]:
     return session, was_repeated
 
 
-@pytest.mark.parametrize("change", ["", "end", "interruption", "records", "description", "unusable"])
-def test_only_repeated_layouts_are_read_as_such(reader: tuple[Session, list[bool]], change: str) -> None:
-    session, was_repeated = reader
-    world = World(random.Random(1))
-    world.sparse = False
-    for _ in range(3):
-        session.receive(world.message(change))
-    assert was_repeated == [not change] * 3
-
-
-def test_kinds_of_messages_that_alternate_are_each_usual(reader: tuple[Session, list[bool]]) -> None:
-    session, was_repeated = reader
-    world = World(random.Random(1))
-    world.sparse = False
-    for change in ["nobody", "", "mask"] * 5:
-        session.receive(world.message(change))
-    assert all(was_repeated[9:])
-
-
 def test_ids_of_a_repeated_message_are_the_readers(reader: tuple[Session, list[bool]]) -> None:
     session, was_repeated = reader
     world = World(random.Random(1))

@@ -10,11 +10,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 
 from unity_bridge.codec import step_decoder
 from unity_bridge.codec.pictures import channel_mapping, encode_png
-from unity_bridge.codec.rows import RowLayout, varint_width, write_varints
+from unity_bridge.codec.rows import varint_width, write_varints
 from unity_bridge.codec.step_decoder import StepDecoder
 from unity_bridge.errors import WireError
 from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationSpec
@@ -175,39 +174,6 @@ def test_a_mask_of_another_length_forbids_nothing_and_is_logged(
         "it forbids nothing"
         for agent in (7, 8)
     ]
-
-
-@pytest.fixture
-def compared(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Grows by the number of rows whenever rows are compared with a layout."""
-    rows: list[int] = []
-    fitting = RowLayout.fitting
-
-    def counted(layout: RowLayout, data: bytes) -> NDArray[np.bool_]:
-        rows.append(len(data) // layout.size)
-        return fitting(layout, data)
-
-    monkeypatch.setattr(RowLayout, "fits", lambda layout, data: bool(counted(layout, data).all()))
-    monkeypatch.setattr(RowLayout, "fitting", counted)
-    return rows
-
-
-@pytest.mark.parametrize("lengths", [1, 40, 400], ids="{} lengths".format)
-def test_rows_of_many_layouts_are_compared_a_few_times(lengths: int, compared: list[int]) -> None:
-    """Each gives its sensor another name, and its behavior has none for it."""
-    spec = BehaviorSpec((ObservationSpec("", (1,)),), ActionSpec(1))
-    sensors = [ObservationSpec(f"{n:04}" + "x" * (n % lengths), (1,)) for n in range(2000)]
-    rows = [
-        AgentInfoProto(id=1 + n % 100, done=True, observations=[observation(sensor, [n])]).SerializeToString()
-        for n, sensor in enumerate(sensors)
-    ]
-    decoder = StepDecoder(BALL, spec)
-    for _ in range(3):  # unknown, then partly known
-        compared.clear()
-        np.testing.assert_array_equal(decoder.decode_in_order(rows).observations[0][:, 0], np.arange(2000))
-        assert sum(compared) <= 2 * (step_decoder.MOST_OF_A_LENGTH + step_decoder.MOST_NEW_LAYOUTS) * len(
-            rows
-        )
 
 
 class TestOneAgentInOneMessage:

@@ -237,17 +237,6 @@ def test_pictures_that_would_be_too_large_together_are_refused(monkeypatch: pyte
     )
 
 
-def test_pictures_of_several_sensors_count_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(columns, "LARGEST_COLUMN", 100)
-    spec = BehaviorSpec((ObservationSpec("a", SHAPE), ObservationSpec("b", SHAPE)), ActionSpec(1))
-    picture = compressed(frames(1)[0])
-    picture.ClearField("name")
-    rows = [AgentInfoProto(id=agent, observations=[picture] * 2).SerializeToString() for agent in (1, 2)]
-    assert len(StepDecoder(BALL, spec).decode(rows[:1])) == 1
-    with pytest.raises(WireError, match=r"sensor 1 'b': expected compressed pictures of 20 numbers at most"):
-        StepDecoder(BALL, spec).decode(rows)
-
-
 def test_pictures_that_decode_to_far_too_much_are_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

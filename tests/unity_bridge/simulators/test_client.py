@@ -19,7 +19,6 @@ from unity_bridge.simulators.client import (
     terminate_like_ctrl_c,
 )
 from unity_bridge.simulators.scenes.basic import Basic
-from unity_bridge.simulators.wait_notice import WaitNotice
 
 BASIC = "Basic?team=0"
 
@@ -83,17 +82,6 @@ def test_a_trainer_that_takes_its_time_is_told_of(trainer, serve) -> None:
     with serve(exchange) as port:
         run(Basic(), port, connect_timeout_s=10, say=say, silence_s=0.02)
     assert f"waiting for the trainer on 127.0.0.1:{port}, which has not answered for" in lines[0]
-
-
-def test_the_longer_a_trainer_is_waited_for_the_rarer_it_is_said() -> None:
-    seconds, said = iter([*range(2000), *range(2000)]), []
-    notice = WaitNotice(said.append, 30.0, clock=lambda: next(seconds))
-    for _ in range(100):
-        notice.check()  # nothing is waited for
-    notice.begin()
-    for _ in range(2000):
-        notice.check()
-    assert said == [30, 60, 120, 240, 480, 960, 1920]
 
 
 def broken_after(first, then, messages: int):

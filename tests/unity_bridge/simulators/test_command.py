@@ -16,7 +16,6 @@ from unity_bridge.side_channels import (
 )
 from unity_bridge.simulators.__main__ import main
 from unity_bridge.simulators.command import parse
-from unity_bridge.simulators.registry import SCENES
 
 BASIC = "Basic?team=0"
 
@@ -171,17 +170,6 @@ def test_cameras_send_the_requested_format(trainer, serve, flags: str, compresse
 def test_what_a_scene_has_no_use_for_is_refused(line: str, complaint: str, capsys) -> None:
     assert main(line.split()) == 2
     assert capsys.readouterr().err.startswith(f"error: {complaint}")
-
-
-def test_help_lists_the_scenes(capsys) -> None:
-    with pytest.raises(SystemExit) as ending:
-        main(["--help"])
-    assert ending.value.code == 0
-    out = capsys.readouterr().out
-    assert all(f"sim:{name}" in out for name in SCENES)
-    assert "by tilting it (--agents 12)" in out
-    assert "is asked for (--agents 9, --pictures png, --parameter gridSize=5)" in out
-    assert "in ascending order (--agents 16, --parameter num_tiles=4)" in out
 
 
 @pytest.mark.process

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -21,15 +20,6 @@ from unity_bridge.simulators.academy import Academy
 from unity_bridge.simulators.registry import SCENE_NAMES, SCENES, copies_of, open_scene
 from unity_bridge.simulators.scene import Scene, SceneError
 from unity_bridge.simulators.scenes.basic import Basic
-
-
-@pytest.mark.parametrize("name", SCENES)
-def test_scenes_have_their_own_default_number_of_agents(name: str) -> None:
-    def waiting(scene: Scene) -> int:
-        return sum(map(len, scene.reset(0).values()))
-
-    assert waiting(open_scene(f"sim:{name}")) == SCENES[name].agents
-    assert waiting(open_scene(f"sim:{name}", agents=5)) == 5
 
 
 @pytest.mark.parametrize(
@@ -63,16 +53,6 @@ def test_a_scene_takes_the_flag_of_its_copies(name: str) -> None:
     flag, _ = copies_of(f"sim:{name}")
     arguments = command.parse([f"sim:{name}", flag, "2"])
     command.open_for(arguments, Academy()).close()
-
-
-def test_missing_gymnasium_is_reported_with_its_install_command(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in [name for name in sys.modules if name.startswith("unity_bridge.simulators.foreign.")]:
-        monkeypatch.delitem(sys.modules, module)
-    monkeypatch.setattr(sys, "meta_path", [Without("gymnasium"), *sys.meta_path])
-    for module in [name for name in sys.modules if name.partition(".")[0] == "gymnasium"]:
-        monkeypatch.delitem(sys.modules, module)
-    with pytest.raises(SceneError, match=r'gym:CartPole-v1: .*pip install -e "\.\[gym\]"'):
-        open_scene("gym:CartPole-v1")
 
 
 @pytest.fixture
@@ -136,14 +116,3 @@ def test_a_plugins_scene_may_declare_what_it_reads(
 def test_a_fixed_parameter_of_a_scene_in_python_is_refused(scene_file: None) -> None:
     with pytest.raises(SceneError, match=r"\./scene\.py:room: no environment parameter 'wind'; it has none"):
         open_scene("./scene.py:room", academy=Academy({"wind": 1.0}))
-
-
-class Without:
-    """An importer that knows one package to be absent."""
-
-    def __init__(self, package: str) -> None:
-        self._package = package
-
-    def find_spec(self, name: str, path: object = None, target: object = None) -> None:
-        if name == self._package:
-            raise ModuleNotFoundError(f"No module named {name!r}", name=name)

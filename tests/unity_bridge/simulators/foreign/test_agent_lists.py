@@ -118,14 +118,6 @@ def test_an_end_of_all_at_the_clock_is_the_clocks_and_an_earlier_one_is_not() ->
     assert numbers(batch, "truncated")[:3] == [False, True, True]
 
 
-@pytest.mark.parametrize("name", ["Foragers-v0", "OldForagers"])
-def test_pictures_are_asked_for_in_either_way(name: str) -> None:
-    scene = foragers(2, name=name, rendered=True)
-    act(scene, scene.reset(), 0)
-    assert scene.render().tolist() == np.full((4, 6, 3), 1).tolist()
-    scene.close()
-
-
 @pytest.mark.parametrize(
     ("given", "complaint"),
     [

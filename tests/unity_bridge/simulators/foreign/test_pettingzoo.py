@@ -160,19 +160,6 @@ def test_state_is_shown_for_several_behaviors_or_on_request(
             np.testing.assert_array_equal(batch.observations[-1], np.stack([env.state()] * len(batch)))
 
 
-def test_pictures_are_those_of_the_first_copy() -> None:
-    scene = nursery(2, rendered=True)
-    scene.step(answer(scene, scene.reset()))
-    assert scene.render().tolist() == np.full((4, 6, 3), 1).tolist()
-    assert scene.frame_s == 0.2
-    scene, shown = nursery(rendered=True), []
-    steps = scene.reset()
-    for _ in range(6):
-        steps = scene.step(answer(scene, steps))
-        shown.append(int(scene.render()[0, 0, 0]))
-    assert shown == [1, 2, 3, 4, 1, 2], "an episode's last picture, not the next one's first"
-
-
 @pytest.mark.parametrize(
     ("kwargs", "complaint"),
     [

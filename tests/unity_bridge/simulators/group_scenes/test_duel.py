@@ -1,11 +1,9 @@
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 import pytest
 
-from unity_bridge.simulators.group_scenes.duel import DOWN, SIDES, STAY, UP, Duel
+from unity_bridge.simulators.group_scenes.duel import SIDES, STAY, Duel
 from unity_bridge.simulators.group_scenes.duel_court import (
     FASTER,
     HALF_PADDLE,
@@ -17,63 +15,6 @@ from unity_bridge.simulators.group_scenes.duel_court import (
     fold,
 )
 from unity_bridge.simulators.scene import choices
-from unity_bridge.steps import ActionBatch, StepBatch
-
-Player = Callable[[StepBatch, ActionBatch, np.random.Generator], ActionBatch]
-
-
-def expert(steps: StepBatch, advised: ActionBatch, rng: np.random.Generator) -> ActionBatch:
-    return advised
-
-
-def follower(steps: StepBatch, advised: ActionBatch, rng: np.random.Generator) -> ActionBatch:
-    """Keeps its own height (the sixth number) near the ball's (the second)."""
-    seen = steps.observations[0][steps.num_terminal :]
-    away = seen[:, 1] - seen[:, 5]
-    return choices(np.where(np.abs(away) < 0.05, STAY, np.where(away > 0, UP, DOWN)))
-
-
-def sleepy(steps: StepBatch, advised: ActionBatch, rng: np.random.Generator) -> ActionBatch:
-    """A follower that misses every other decision."""
-    awake = rng.random(len(advised)) < 0.5
-    return choices(np.where(awake, follower(steps, advised, rng).discrete[:, 0], STAY))
-
-
-def random(steps: StepBatch, advised: ActionBatch, rng: np.random.Generator) -> ActionBatch:
-    return choices(rng.integers(3, size=len(advised)))
-
-
-def match(left: Player, right: Player, *, paddles: int = 1, steps: int = 400, seed: int = 0) -> list[int]:
-    """Results for the left side: +1, 0 or −1 for each duel that came to an end."""
-    scene, rng = Duel(copies=60, agents_per_copy=paddles), np.random.default_rng(seed)
-    batches, results = scene.reset(seed), []
-    for _ in range(steps):
-        advised = scene.expert()
-        actions = {
-            behavior: player(batches[behavior], advised[behavior], rng)
-            for behavior, player in zip(SIDES, (left, right), strict=True)
-        }
-        batches = scene.step(actions)
-        ours, theirs = (batches[side] for side in SIDES)
-        ended = slice(0, ours.num_terminal, paddles)
-        earned = ours.rewards + ours.group_rewards
-        np.testing.assert_array_equal(earned[ended], -(theirs.rewards + theirs.group_rewards)[ended])
-        assert not earned[ours.num_terminal :].any()
-        results += earned[ended].astype(int).tolist()
-    assert len(results) > 60
-    return results
-
-
-@pytest.mark.parametrize(
-    ("stronger", "weaker", "wins", "swapped"),
-    [(expert, follower, 0.95, False), (follower, sleepy, 0.65, True), (sleepy, random, 0.7, False)],
-)
-def test_stronger_play_wins_on_either_side(
-    stronger: Player, weaker: Player, wins: float, swapped: bool
-) -> None:
-    results = match(weaker, stronger) if swapped else match(stronger, weaker)
-    assert results.count(-1 if swapped else 1) / len(results) >= wins
-    assert results.count(0) / len(results) <= 0.01
 
 
 def test_the_walls_reflect_the_ball() -> None:

@@ -14,7 +14,7 @@ from unity_bridge.simulators.rendering import films
 from unity_bridge.simulators.rendering.captions import LEAST_WIDTH, caption_height, captioned
 from unity_bridge.simulators.rendering.films import recording_problem
 from unity_bridge.simulators.rendering.recording import LONGEST_S, BestEpisodeRecorder, FilmRecorder
-from unity_bridge.simulators.scene import SceneError, Steps, concatenate, step_batch
+from unity_bridge.simulators.scene import Steps, concatenate, step_batch
 
 NOTHING: Steps = {}
 needs_ffmpeg = pytest.mark.skipif(
@@ -198,21 +198,6 @@ def test_a_caption_shows_step_return_and_outcome(tmp_path: Path) -> None:
     assert brightness(frames_of(path)[-1]) == brightness(
         frames_of(path)[-2]
     )  # the end is shown on what was there
-
-
-def test_a_picture_that_changes_its_size_is_refused(tmp_path: Path) -> None:
-    scene = Fading()
-    recorder = FilmRecorder(scene, tmp_path / "growing.gif")
-    recorder.capture(NOTHING)
-    scene.size = (9, 6)
-    with pytest.raises(SceneError, match=r"expected a picture \(8, 6, 3\), as before, got \(9, 6, 3\)"):
-        recorder.capture(NOTHING)
-
-
-@pytest.mark.parametrize("suffix", [".gif", pytest.param(".mp4", marks=needs_ffmpeg)])
-def test_without_a_frame_there_is_no_file(tmp_path: Path, suffix: str) -> None:
-    assert FilmRecorder(Fading(), tmp_path / f"none{suffix}").save() == 0
-    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("suffix", [".gif", pytest.param(".mp4", marks=needs_ffmpeg)])

@@ -20,39 +20,6 @@ def importable(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(repository / "tests" / "programs"))
 
 
-class Without:
-    """An importer that knows one package to be absent."""
-
-    def __init__(self, package: str) -> None:
-        self._package = package
-
-    def find_spec(self, name: str, path: object = None, target: object = None) -> None:
-        if name.partition(".")[0] == self._package:
-            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
-
-
-@pytest.mark.parametrize(
-    ("env", "package", "command"),
-    [
-        ("Foraging-8x8-2p-3f-v3", "lbforaging", 'pip install -e ".[gymma]"'),
-        ("rware:rware-tiny-4ag-v2", "rware", 'pip install -e ".[gymma]"'),
-        ("Checkers-v0", "ma_gym", "pip install --no-build-isolation --no-deps gym"),
-        ("smaclite/2s3z-v0", "smaclite", "pip install git"),
-        ("academy_3_vs_1_with_keeper", "gfootball", "follow https://"),
-    ],
-)
-def test_missing_packages_are_reported_with_how_to_install_them(
-    env: str, package: str, command: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name in [each for each in sys.modules if each.partition(".")[0] == package]:
-        monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setattr(sys, "meta_path", [Without(package), *sys.meta_path])
-    with pytest.raises(SceneError) as caught:
-        open_scene(f"gymma:{env}")
-    assert str(caught.value).startswith(f"gymma:{env}: {package} is not installed; to install {package}: ")
-    assert command in str(caught.value)
-
-
 @pytest.mark.parametrize(
     ("env", "complaint"),
     [

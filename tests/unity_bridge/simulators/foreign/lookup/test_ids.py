@@ -5,8 +5,6 @@ from typing import Any
 import pytest
 from foreign_scenes import open_gym
 
-from unity_bridge.simulators.foreign.lookup import libraries
-from unity_bridge.simulators.foreign.lookup.libraries import Library
 from unity_bridge.simulators.scene import SceneError
 
 
@@ -40,13 +38,3 @@ def test_a_function_or_class_of_a_module_makes_environments(act) -> None:
 def test_what_cannot_be_made_is_named(name: str, complaint: str) -> None:
     with pytest.raises(SceneError, match=f"^gym:{name}: {complaint}"):
         opened(name)
-
-
-def test_a_library_that_is_missing_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    mazes = Library("no_such_mazes", "pip install mazes", ("Maze",), "Maze-v0", "gym")
-    monkeypatch.setattr(libraries, "LIBRARIES", (mazes,))
-    with pytest.raises(
-        SceneError,
-        match=r"^gym:Maze-v0: no_such_mazes is not installed; to install no_such_mazes: pip install mazes$",
-    ):
-        opened("Maze-v0")

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pytest
@@ -44,36 +43,3 @@ def test_module_without_environment_is_refused_in_one_line(
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(SceneError, match=rf"^pettingzoo:{module}: {complaint}"):
         open_scene(f"pettingzoo:{module}")
-
-
-@pytest.mark.parametrize(
-    ("absent", "complaint"),
-    [
-        ("pettingzoo", "pettingzoo is not installed"),
-        ("gymnasium", "Gymnasium is not installed"),
-        ("mpe2", "mpe2 is not installed"),
-    ],
-)
-def test_missing_packages_are_reported_with_their_install_command(
-    absent: str, complaint: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ours = "unity_bridge.simulators.foreign."
-    for name in list(sys.modules):
-        if name.partition(".")[0] == absent or name.startswith(ours):
-            monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setattr(sys, "meta_path", [Without(absent), *sys.meta_path])
-    with pytest.raises(SceneError) as caught:
-        open_scene("pettingzoo:mpe2.simple_spread_v3")
-    assert f"pettingzoo:mpe2.simple_spread_v3: {complaint}; run: pip install" in str(caught.value)
-    assert '".[pettingzoo]"' in str(caught.value)
-
-
-class Without:
-    """An importer that knows one package to be absent."""
-
-    def __init__(self, package: str) -> None:
-        self._package = package
-
-    def find_spec(self, name: str, path: object = None, target: object = None) -> None:
-        if name.partition(".")[0] == self._package:
-            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
