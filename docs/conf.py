@@ -17,7 +17,7 @@ release = version = __version__
 # The root of the repository is the root of the pages, for they link to files all over it.
 root_doc = "docs/index"
 include_patterns = ["*.md", "docs/**.md", "docs/notebooks/*.ipynb", "examples/**/*.md"]
-exclude_patterns = ["docs/_build"]
+exclude_patterns = ["docs/_build", "**/node_modules"]
 
 extensions = [
     "myst_nb",

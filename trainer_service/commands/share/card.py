@@ -100,7 +100,8 @@ def _usage(repo_id: str, options: RunOptions) -> str:
         f"## Usage\n\nIn a checkout of Trainer Service:\n\n```bash\n{install_command('hub')}\n"
         f"mlagents-style load {repo_id}\nmlagents-style evaluate {name}{flag}\n"
         f"mlagents-style learn results/{name}/configuration.yaml{flag} --run-id mine --initialize-from {name}\n"
-        f"mlagents-style serve {name}  # actions for other programs, by gRPC\n```\n\n"
+        f"mlagents-style serve {name}  # actions for other programs, by gRPC\n"
+        f"mlagents-style export {name} --bundle  # files for browsers and programs without this package\n```\n\n"
         "Train it again from the start:\n\n```bash\n"
         f"mlagents-style learn configuration.yaml{flag} --run-id again{seed}\n```"
     )

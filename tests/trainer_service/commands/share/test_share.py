@@ -122,6 +122,7 @@ def test_the_card_and_the_results_are_those_that_readers_expect(hub: FakeHub, ru
     assert metric["value"] == f"{results['mean_reward']:.2f} +/- {results['std_reward']:.2f}"
     assert "# **ppo** Agent playing **Hybrid**" in text
     assert "mlagents-style load ada/hybrid" in text
+    assert "mlagents-style export hybrid --bundle" in text
     assert json.loads(files["config.json"])["behaviors"]["Hybrid"]["trainer_type"] == "ppo"
     # As "private": true, or as "visibility": "private", by the version of the library.
     assert "private" in json.dumps(hub.created)
