@@ -201,10 +201,18 @@ def _run_command(line: str, folder: Path) -> None:
     assert code == 0, f"{shlex.join(arguments)} ended with {code}"
 
 
+_services: list[subprocess.Popen[str]] = []
+
+
 def _start_service(arguments: Sequence[str]) -> None:
-    """Starts a service in a process of its own, which ends with the page."""
+    """Starts a service in a process of its own, which ends with the page, or before the next one."""
+    while _services:
+        before = _services.pop()
+        before.kill()
+        before.wait()
     command = [sys.executable, "-m", "trainer_service", *arguments]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    _services.append(process)
     atexit.register(process.kill)
     assert process.stdout is not None
     assert process.stdout.readline().startswith("Serving at"), f"{shlex.join(arguments)} ended"
