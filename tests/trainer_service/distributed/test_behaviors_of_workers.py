@@ -30,20 +30,6 @@ def test_a_behavior_that_only_the_last_worker_has_comes_to_its_end(tmp_path: Pat
     assert run.steps == {"A": 40, "B": 41}
 
 
-def test_a_behavior_may_come_late_and_in_one_worker_only(tmp_path: Path) -> None:
-    worlds = walkers({A: Walk(agents=1)}, {A: Walk(agents=1), B: Walk(agents=1, from_step=20)})
-    run = learn_in_process(options_of({"A": SMALL_PPO, "B": EARLY}), worlds, tmp_path)
-    assert run.steps["A"] >= 200
-    assert run.steps["B"] >= 40
-    declared = [
-        number
-        for number, answer in run.pool.answers
-        for each in answer.declared
-        if each.behavior_id.name == "B"
-    ]
-    assert declared == [1]
-
-
 def test_workers_with_different_sensors_are_refused(tmp_path: Path) -> None:
     def worlds(number, academy):
         return walkers({A: Walk()}, pictures=number == 1)(number, academy)

@@ -40,16 +40,6 @@ def test_workers_collect_for_a_team(tmp_path: Path) -> None:
     assert runner.count == pytest.approx(1.5 * leader.count, abs=3)
 
 
-def test_teams_play_against_each_other(tmp_path: Path) -> None:
-    settings = {**SETTINGS, "self_play": {"save_steps": 36, "swap_steps": 18, "team_change": 72}}
-    options = options_of({"Pursuit": settings}, teams={"Pursuit": ["Leader", "Runner"]})
-    finished = learn_in_process(options, lambda number, academy: PursuitGroups(2, teams=(0, 1)), tmp_path)
-    rules = finished.behaviors["Pursuit"].self_play
-    assert rules is not None
-    assert rules.ghost_steps > 0
-    assert finished.behaviors["Pursuit"].step >= 216
-
-
 def test_more_agents_than_expected_end_the_run(tmp_path: Path) -> None:
     options = options_of({"Pursuit": SETTINGS}, teams={"Pursuit": {"Leader": 1, "Runner": 1}})
     with pytest.raises(

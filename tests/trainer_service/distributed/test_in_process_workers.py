@@ -43,18 +43,6 @@ def test_the_order_in_which_workers_answer_changes_no_bit(tmp_path: Path) -> Non
     assert_equal_states(states(forward), states(backward))
 
 
-def test_agents_of_different_workers_have_different_numbers(tmp_path: Path) -> None:
-    run = learn_in_process(options_of({"A": SMALL_PPO}, distributed={"num_workers": 2}), ONE, tmp_path)
-    numbers: dict[int, set[int]] = {0: set(), 1: set()}
-    for worker_number, result in run.pool.answers:
-        for _, batch in result.batches:
-            if batch.trajectories is not None:
-                numbers[worker_number].update(batch.trajectories.agents.tolist())
-    assert numbers[0]
-    assert numbers[1]
-    assert not numbers[0] & numbers[1]
-
-
 def test_a_worker_that_starts_late_changes_no_bit(tmp_path: Path) -> None:
     options = options_of({"A": SMALL_PPO})
     prompt = learn_in_process(options, ONE, tmp_path / "prompt")

@@ -99,23 +99,6 @@ def test_others_collect_what_a_lost_worker_was_asked_for(
     assert (run.pool.asked[-1][0] == 1 or run.pool.asked[-2][0] == 1) == comes_back
 
 
-def test_results_of_a_round_outlive_the_worker_that_sent_them(tmp_path: Path) -> None:
-    def kill(pool: InProcessWorkers) -> None:
-        if (
-            len(pool.answers) == 3 and 0 in pool.workers
-        ):  # its quota of the first rollout is here, the other is not
-            assert pool.answers[-1][0] == 0
-            pool.kill(0)
-
-    learned = Learned()
-    run = learn_in_process(
-        options_of({"A": SETTINGS}), SINGLE_RANK, tmp_path, before_wait=kill, callbacks=[learned]
-    )
-    assert run.steps == {"A": 200} == {"A": counted(run)}
-    assert learned.steps == collected(run)
-    assert total(run, "Lost Steps") == 0
-
-
 def test_too_few_workers_end_the_run_with_their_numbers(tmp_path: Path) -> None:
     def kill(pool: InProcessWorkers) -> None:
         if len(pool.answers) == 5:

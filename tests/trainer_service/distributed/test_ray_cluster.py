@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import os
 import socket
 import sys
 from collections.abc import Iterator
@@ -49,8 +48,7 @@ def test_all_nodes_of_a_cluster_are_seen(connected: RayCluster) -> None:
 
 @pytest.mark.thorough
 @pytest.mark.parametrize(
-    ("workers", "cores", "room"),
-    [(4, 1.0, None), (5, 1.0, 4), (3, 1.5, 2), (1, 3.0, 0), (1000, 0.0, None)],
+    ("workers", "cores", "room"), [(4, 1.0, None), (5, 1.0, 4), (3, 1.5, 2), (1, 3.0, 0), (1000, 0.0, None)]
 )
 def test_workers_that_fit_nowhere_are_named_with_what_is_there(
     connected: RayCluster, workers: int, cores: float, room: int | None
@@ -63,24 +61,6 @@ def test_workers_that_fit_nowhere_are_named_with_what_is_there(
 def test_a_wrong_token_is_refused_before_ray_tries_it(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RAY_AUTH_TOKEN", "wrong")
     assert f"{address} refuses the token of this machine" in refusal(address)
-
-
-@pytest.mark.thorough
-def test_a_missing_token_is_named(address: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.delenv("RAY_AUTH_TOKEN")
-    monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", str(tmp_path / "none"))
-    assert f"{address} requires a token, and this machine has none" in refusal(address)
-
-
-@pytest.mark.thorough
-def test_the_token_is_read_from_the_file_that_is_named(
-    address: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    (tmp_path / "token").write_text(os.environ["RAY_AUTH_TOKEN"] + "\n")
-    monkeypatch.delenv("RAY_AUTH_TOKEN")
-    monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", str(tmp_path / "token"))
-    with ray_cluster(DistributedSettings(ray_address=address), 1) as cluster:
-        assert len(cluster.nodes()) == 2
 
 
 @pytest.mark.thorough

@@ -1,4 +1,4 @@
-"""Rollout workers in processes of real Ray: how they start, what ends them, and runs that are repeated bit for bit."""
+"""Rollout workers in processes of real Ray: whole runs as users start them, and what ends them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from in_process_workers import options_of
+from run_files import checkpoint, metrics
 
 from trainer_service.config import DistributedSettings
 from trainer_service.distributed.ray_cluster import RayCluster, ray_cluster
@@ -38,22 +40,11 @@ def pool(cluster: RayCluster, workplace: Path) -> Iterator[Callable[..., RayWork
     """Makes workers of the corridor, or of another program; they end with the test."""
     made: list[RayWorkers] = []
 
-    def make(
-        env: object = "sim:basic", folder: Path | None = None, timeout_wait: int = 60, **distributed: Any
-    ) -> RayWorkers:
-        options = options_of(
-            {"Basic": {}},
-            env_settings={
-                "env_path": str(env),
-                "isolate": True,
-                "seed": 1,
-                "timeout_wait": timeout_wait,
-                "max_lifetime_restarts": 0,
-            },
-            distributed={"num_workers": 1, **distributed},
-        )
+    def make(env: object = "sim:basic") -> RayWorkers:
+        environment = {"env_path": str(env), "isolate": True, "seed": 1, "max_lifetime_restarts": 0}
+        options = options_of({"Basic": {}}, env_settings=environment, distributed={"num_workers": 1})
         assert options.distributed is not None
-        made.append(RayWorkers(cluster, options.distributed, options, folder))
+        made.append(RayWorkers(cluster, options.distributed, options, None))
         return made[-1]
 
     yield make
@@ -61,59 +52,44 @@ def pool(cluster: RayCluster, workplace: Path) -> Iterator[Callable[..., RayWork
         each.close()
 
 
-def until(pool: RayWorkers, happened: Callable[[list[Event]], bool]) -> list[Event]:
-    """Waits for workers until something happened. Returns all that came."""
+def until(pool: RayWorkers, happened: Callable[[list[Event]], bool]) -> None:
+    """Waits for workers until something happened."""
     came: list[Event] = []
     end = time.monotonic() + PATIENCE_S
     while not happened(came):
         assert time.monotonic() < end, came
         came += pool.wait(0.1)
-    return came
 
 
-def collect(pool: RayWorkers) -> SampleResult:
-    """Lets worker 0 collect for a request without policies until it has something to say."""
-    pool.publish(FIRST)
-    pool.ask(0, CollectionQuota({}, {}))
-    while True:
-        ((_, result),) = until(pool, bool)  # type: ignore[misc]
-        if result.complete:
-            return result
-        pool.ask(0, None)
+@pytest.fixture
+def learn(cluster: RayCluster, mlagents_style: Callable[..., Any], repository: Path) -> Callable[..., Any]:
+    """Runs a bundled configuration of one behavior with two workers, and these settings instead of its own."""
+
+    def run(config: str, env: str, hyperparameters: dict[str, Any], **settings: Any) -> None:
+        content = yaml.safe_load((repository / "configs" / f"{config}.yaml").read_text())
+        (behavior,) = content["behaviors"].values()
+        behavior.update(settings, checkpoint_interval=10**6)
+        behavior["hyperparameters"].update(hyperparameters)
+        Path("config.yaml").write_text(yaml.safe_dump(content))
+        flags = ("--run-id=run", "--seed=1", "--num-workers=2")
+        said = mlagents_style("learn", "config.yaml", f"--env={env}", *flags)
+        assert said.code == 0, said.out + said.err
+
+    return run
 
 
-def lost(came: list[Event]) -> bool:
-    return any(isinstance(event, WorkerLost) for event in came)
-
-
-def workers_of_ray() -> list[Any]:
-    import psutil
-
-    return [
-        child
-        for child in psutil.Process().children(recursive=True)
-        if child.status() != psutil.STATUS_ZOMBIE
-        and " ".join(child.cmdline()).startswith("ray::WorkerProcess")
-    ]
+def test_sac_learns_from_a_replay_buffer(learn: Callable[..., Any]) -> None:
+    learn("pendulum_sac", "gym:Pendulum-v1", {"buffer_init_steps": 100}, max_steps=201, summary_freq=100)
+    assert metrics("run")[-1]["q1_loss"] > 0
+    assert checkpoint("run", "Pendulum-v1")["step"] == 201
 
 
 @pytest.mark.thorough
-def test_a_worker_that_is_killed_comes_back_and_declares_anew(pool: Callable[..., RayWorkers]) -> None:
-    workers = pool()
-    until(workers, lambda came: workers.ready() == [0])
-    for attempt in (1, 2):
-        assert [each.behavior_id.name for each in collect(workers).declared] == ["Basic"]
-        if attempt == 2:
-            return
-        (process,) = workers_of_ray()
-        process.kill()
-        workers.ask(0, CollectionQuota({}, {}))
-        (loss,) = (event for event in until(workers, lost) if isinstance(event, WorkerLost))
-        assert loss.worker == 0
-        assert loss.comes_back
-        assert "was killed, or crashed" in loss.reason
-        assert not workers.ready()
-        until(workers, lambda came: workers.ready() == [0])
+def test_ppo_reaches_the_far_end_of_the_corridor(learn: Callable[..., Any]) -> None:
+    learn("basic", "sim:basic", {}, max_steps=7000, summary_freq=1000)
+    assert metrics("run")[-1]["mean_return"] > 0.9
+    assert checkpoint("run", "Basic")["step"] == 7000
+    assert all(each.get("Distributed/Workers") == 2 for each in metrics("run")[1:])
 
 
 @pytest.mark.thorough

@@ -11,7 +11,6 @@ import pytest
 from in_process_workers import SMALL_PPO, Finished, InProcessWorkers, learn_in_process, options_of
 from walkers import Walk, Walkers, walkers
 
-from trainer_service.running.curriculum import Curriculum
 from unity_bridge.simulators.academy import Academy
 
 TEAMS = walkers({"A?team=0": Walk(agents=1), "A?team=1": Walk(agents=1)})
@@ -56,25 +55,6 @@ def test_lessons_change_between_two_requests(tmp_path: Path, require_reset: bool
         value = (1.0, 7.0)[run.pool.requests[answer.number].lessons["pay"]]
         assert set(paid) <= {0.0, value} or not require_reset
     assert {7.0} <= {value for _, paid in paid_by_answer(run) for value in paid}
-
-
-def test_each_simulator_of_each_worker_draws_for_itself(tmp_path: Path) -> None:
-    told: dict[int, list[Any]] = {}
-
-    def scenes(number: int, academy: Academy) -> Walkers:
-        heard = told.setdefault(number, [])
-        set_parameter = academy.parameters.set
-        academy.parameters.set = lambda message: (heard.append(message), set_parameter(message))[1]  # type: ignore[method-assign]
-        return Walkers({"A?team=0": Walk(agents=1)}, academy)
-
-    drawn = {"sampler_type": "uniform", "sampler_parameters": {"min_value": 1.0, "max_value": 2.0}}
-    options = options_of({"A": SMALL_PPO}, environment_parameters={"pay": drawn})
-    environment = options.env_settings.model_copy(update={"num_envs": 2})
-    options = options.model_copy(update={"env_settings": environment})
-    learn_in_process(options, scenes, tmp_path)
-    course = Curriculum(options.environment_parameters or {}, options.env_settings.seed)
-    assert told == {number: course.messages(number) for number in range(4)}
-    assert len({message.seed for (message,) in told.values()}) == 4
 
 
 class Turns:

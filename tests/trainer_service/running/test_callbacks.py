@@ -198,18 +198,6 @@ def test_a_callback_may_stop_a_run_that_is_resumed_later(train, caplog) -> None:
     assert train(checkpoint_settings=saved).steps["Basic"] >= 400
 
 
-class Lookout(Callback):
-    """Fails in an evaluation."""
-
-    def on_evaluation_step(self, run: RunView, behavior: str, step: SimulatorStep) -> None:
-        raise ValueError("seen enough")
-
-
-def test_a_callback_that_fails_in_an_evaluation_ends_the_run(train) -> None:
-    with pytest.raises(CallbackError, match=r"Lookout\.on_evaluation_step raised ValueError: seen enough"):
-        train(Lookout(), evaluation={"every_steps": 150, "episodes": 1})
-
-
 class Clumsy(Callback):
     """Fails at its first update."""
 

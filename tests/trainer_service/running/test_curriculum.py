@@ -84,19 +84,6 @@ def test_smoothing_begins_with_the_first_mean_not_at_zero() -> None:
     assert changed(curriculum(p=lessons({"threshold": 3.5})), 4.0)
 
 
-def test_it_does_not_matter_how_episodes_fall_into_looks() -> None:
-    given = lessons({"threshold": 100.0, "min_lesson_length": 2})
-    together, apart = curriculum(p=given), curriculum(p=given)
-    together.advance(earned(1.0, 5.0, 3.0))
-    for each in (1.0, 5.0, 3.0):
-        apart.advance(earned(each))
-    assert (
-        together.history_of("A")
-        == apart.history_of("A")
-        == LessonHistory((3.0, 5.0), {"p": 0.25 * 3.0 + 0.75 * 4.0})
-    )
-
-
 def test_the_longest_lesson_sets_how_many_returns_count() -> None:
     course = curriculum(
         p=lessons({"threshold": 2.9, **PLAIN}), q=lessons({"threshold": 100.0, "min_lesson_length": 4})
@@ -186,10 +173,7 @@ SAMPLERS = {
     "number": 3,
     "even": UNIFORM,
     "bell": {"sampler_type": "gaussian", "sampler_parameters": {"mean": 1, "st_dev": 0.5, "seed": 7}},
-    "gaps": {
-        "sampler_type": "multirangeuniform",
-        "sampler_parameters": {"intervals": [[0, 1], [3, 4]]},
-    },
+    "gaps": {"sampler_type": "multirangeuniform", "sampler_parameters": {"intervals": [[0, 1], [3, 4]]}},
     "fixed": {"sampler_type": "constant", "sampler_parameters": {"value": 2.5}},
 }
 
@@ -236,12 +220,6 @@ def test_seeds_count_unseeded_lessons_in_the_files_order() -> None:
     assert seeds == [1001, None, 5, 1003]
     assert isinstance(c, UniformSampler)
     assert c.seed == 1004
-
-
-def test_all_seeds_may_be_replaced() -> None:
-    own = {**UNIFORM, "sampler_parameters": {**UNIFORM["sampler_parameters"], "seed": 5}}
-    again = Curriculum(parameters(a=own, b=UNIFORM), 500, again=True).messages()
-    assert again == [UniformSampler("a", 500, 1.0, 2.0), UniformSampler("b", 501, 1.0, 2.0)]
 
 
 def seeds(course: Curriculum, simulator: int) -> dict[str, int]:

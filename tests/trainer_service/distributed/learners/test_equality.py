@@ -64,7 +64,6 @@ class Case:
     network: Mapping[str, Any]
     rewards: Mapping[str, Any]
     cloning: Mapping[str, Any] | None
-    replays_demonstrations: bool = False
 
 
 def on_policy(trainer_type: str, spec: BehaviorSpec = SPEC, **changes: Any) -> Case:
@@ -83,11 +82,10 @@ def case(
     network: Mapping[str, Any] = NORMALIZED,
     rewards: Mapping[str, Any] | None = None,
     cloning: Mapping[str, Any] | None = None,
-    replays_demonstrations: bool = False,
     **hyperparameters: Any,
 ) -> Case:
     hyper = {**sizes, **hyperparameters}
-    return Case(trainer_type, spec, hyper, network, rewards or {}, cloning, replays_demonstrations)
+    return Case(trainer_type, spec, hyper, network, rewards or {}, cloning)
 
 
 CASES = {
@@ -113,14 +111,7 @@ CASES = {
     "coma": case("coma", CHOICES, {"batch_size": 33, "buffer_size": 60, "learning_rate": 0.003}, **TEAM),
     "sac": off_policy("sac", SPEC),
     "sac-memory": off_policy("sac", BRANCHES, network=MEMORY, **PRIORITIES),
-    "dqn-demonstrations": off_policy(
-        "dqn",
-        BRANCHES,
-        n_step=3,
-        rewards={"curiosity": CURIOSITY},
-        replay={"type": "prioritized", "demo_share": 0.3},
-        replays_demonstrations=True,
-    ),
+    "dqn-curiosity": off_policy("dqn", BRANCHES, n_step=3, rewards={"curiosity": CURIOSITY}, **PRIORITIES),
     "td3-memory": off_policy("td3", NUMBERS, network=MEMORY, n_step=2, **PRIORITIES),
     "vdn-curiosity": off_policy("vdn", CHOICES, n_step=2, rewards={"curiosity": CURIOSITY}, **TEAM),
     "qmix-memory-curiosity": off_policy(
@@ -214,13 +205,10 @@ def settings_of(case: Case, folder: Path) -> TrainerSettings:
         name: {**signal, **({"demo_path": demo} if name == "gail" else {})}
         for name, signal in case.rewards.items()
     }
-    hyper = dict(case.hyperparameters)
-    if case.replays_demonstrations:
-        hyper["replay"] = {**hyper.get("replay", {}), "demo_path": demo}
     return TrainerSettings.model_validate(
         {
             "trainer_type": case.trainer_type,
-            "hyperparameters": hyper,
+            "hyperparameters": dict(case.hyperparameters),
             "network_settings": dict(case.network),
             "reward_signals": {"extrinsic": {"gamma": 0.9, "strength": 1.0}, **signals},
             "behavioral_cloning": None if case.cloning is None else {"demo_path": demo, **case.cloning},

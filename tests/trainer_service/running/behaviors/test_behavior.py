@@ -95,16 +95,6 @@ def test_pictures_too_small_for_their_encoder_are_refused_by_name() -> None:
         behavior(VECTOR, ObservationSpec("camera", (3, 30, 16)))
 
 
-def test_a_summary_says_whether_something_was_learned_in_its_interval() -> None:
-    ball = behavior(VECTOR, max_steps=20, summary_freq=10)
-    said = []
-    for step in (10, 20, 30):
-        ball.step = step
-        said.append(ball.summarize(1.0).is_training)
-    assert said == [True, True, False]
-    assert not behavior(VECTOR, learns=False).summarize(1.0).is_training
-
-
 @pytest.mark.parametrize("trainer_type", sorted(set(ALGORITHMS) - {"ppo", "random"}))
 def test_trainer_types_that_need_actions_refuse_behaviors_without(trainer_type: str) -> None:
     settings = parse_run_options({"behaviors": {"B": {"trainer_type": trainer_type}}}).options.behaviors["B"]

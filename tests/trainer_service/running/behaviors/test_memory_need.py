@@ -50,19 +50,6 @@ def test_the_count_is_what_making_them_takes(trainer_type: str, monkeypatch: pyt
     assert counted > 10_000 or trainer_type == "random"
 
 
-@pytest.mark.parametrize(
-    "more",
-    [
-        {"network_settings": {"memory": {"memory_size": 16, "sequence_length": 8}}},
-        {"reward_signals": {"extrinsic": {}, "curiosity": {}, "rnd": {}}},
-    ],
-)
-def test_memory_and_reward_models_are_counted(more: dict[str, object]) -> None:
-    spec = spec_of("ppo", 50)
-    plain, counted = memory_need(spec, settings_of("ppo")), memory_need(spec, settings_of("ppo", **more))
-    assert counted > plain
-
-
 def test_a_huge_description_is_counted_without_being_made() -> None:
     spec = BehaviorSpec(tuple(ObservationSpec(f"{i}", (2**21,)) for i in range(8)), ActionSpec(1))
     wide = TrainerSettings.model_validate({"trainer_type": "ppo", "network_settings": {"hidden_units": 512}})

@@ -39,10 +39,7 @@ def test_an_id_is_a_name_and_a_team(behavior_id: str, expected: tuple[str, int])
     assert parse_behavior_id(behavior_id) == expected
 
 
-@pytest.mark.parametrize(
-    "behavior_id",
-    ["", "?team=1", "../up?team=0", "Walker?team=-1", "a\nb", "x" * 201],
-)
+@pytest.mark.parametrize("behavior_id", ["", "?team=1", "../up?team=0", "Walker?team=-1", "a\nb", "x" * 201])
 def test_an_id_that_could_be_no_folder_is_refused(behavior_id: str) -> None:
     with pytest.raises(UserError, match="behavior"):
         parse_behavior_id(behavior_id)
@@ -256,23 +253,6 @@ def test_when_the_learning_team_is_absent_another_learns(make_behavior) -> None:
     assert behaviors.advance_turns()
     assert rules.learns(1)
     assert not behaviors.advance_turns()
-
-
-@pytest.mark.parametrize(("teams", "warnings"), [((0,), 1), ((0, 1), 0)])
-def test_self_play_of_one_team_is_told_once(
-    make_behavior, caplog: pytest.LogCaptureFixture, teams: tuple[int, ...], warnings: int
-) -> None:
-    rules = {"swap_steps": 100}
-    behaviors = BehaviorsOfSimulators(
-        lambda name, spec, group: make_behavior(name=name, continuous=1, self_play=rules)
-    )
-    for team in teams:
-        behaviors.connect(0, f"Walker?team={team}", SPEC)
-    for step, told in ((99, 0), (100, warnings), (200, warnings)):
-        behaviors["Walker"].step = step
-        behaviors.advance_turns()
-        assert len(caplog.messages) == told
-    assert all("all agents are of one team after 100 steps" in message for message in caplog.messages)
 
 
 OTHER_SPEC = BehaviorSpec((ObservationSpec("sensor_0", (1,)),), ActionSpec(2))

@@ -95,14 +95,6 @@ def test_who_has_nothing_left_to_learn_gets_no_turn() -> None:
     assert scheduler.learning == 1
 
 
-def test_a_team_alone_keeps_its_turn_and_its_rating() -> None:
-    scheduler = TurnScheduler()
-    alone = player(scheduler, 0, team_change=1)
-    assert not any(go_on(alone, steps=[step]) for step in range(5))
-    assert alone.rate([1.0, 0.0]) == []
-    assert alone.rating == 1200.0
-
-
 def test_the_window_holds_the_newest_snapshots() -> None:
     one = player(TurnScheduler(), 0, 1, save_steps=10, window=3)
     held = []

@@ -20,12 +20,6 @@ def clock() -> Clock:
     return Clock()
 
 
-def test_the_first_rate_counts_from_the_start(clock: Clock) -> None:
-    rate = StepRate(clock)
-    clock.now_s += 0.5
-    assert rate.now(100) == 200
-
-
 def test_a_resumed_behavior_counts_its_new_steps_only(clock: Clock) -> None:
     rate = StepRate(clock)
     rate.restart(5000)

@@ -63,8 +63,3 @@ def test_a_behavior_is_described_without_a_name(options: RunOptions) -> None:
     assert json.loads(message.config)["init_path"] == hashed_name("secret.safetensors")
     other = analytics.behavior_message("Other", options.behaviors["Other"], options)
     assert not other.curriculum_enabled
-
-
-def test_the_other_simulators_say_no_more_than_library_users() -> None:
-    message = analytics.anonymous_environment_message()
-    assert (message.mlagents_version, message.torch_version, message.run_options) == ("Custom", "Unknown", "")

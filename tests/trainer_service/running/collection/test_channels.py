@@ -21,12 +21,10 @@ from unity_bridge import mlagents_alias
 from unity_bridge.server.bridge import SimulatorInfo, Tick
 from unity_bridge.side_channels import (
     NOTICES,
-    TRAINING_ANALYTICS,
     Aggregation,
     SideChannelRecord,
     StatMessage,
     TrainingBehaviorInitialized,
-    TrainingEnvironmentInitialized,
     parameter_records,
     stat_records,
 )
@@ -83,18 +81,6 @@ def test_only_parameters_that_changed_are_sent_again() -> None:
     course.resume({"height": 1}, {})
     channels.send_parameters(line)  # type: ignore[arg-type]
     assert [simulator for simulator, _ in line.sent] == [2]
-
-
-def test_only_the_first_simulator_hears_the_details_of_the_run(channels: Channels) -> None:
-    told = []
-    for simulator in (0, 1):
-        _, record = channels.greeting(simulator, EDITOR)
-        assert record.channel == TRAINING_ANALYTICS
-        told.append(unpacked(record.body, TrainingEnvironmentInitialized()))
-    first, other = told
-    assert first.mlagents_version == "1.1.0"
-    assert first.run_options
-    assert (other.mlagents_version, other.run_options) == ("Custom", "")
 
 
 class Line:
@@ -199,9 +185,3 @@ def test_a_side_channel_of_mlagents_envs_talks_with_a_simulator(run: Callable[..
     caller = Caller()
     run([caller])
     assert caller.heard == ["call 0", "call 1", "call 2"]
-
-
-def test_two_channels_of_one_id_are_refused_before_anything_starts(run: Callable[..., None]) -> None:
-    with pytest.raises(ValueError, match=str(ECHO)):
-        run([Caller(), Caller()])
-    assert not Path("results").exists()

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from trainer_service.errors import UserError
-from trainer_service.learning.rollout.agent_indices import AgentIndexAllocator
 from trainer_service.running.collection.heterogeneous_groups import HeterogeneousGroups, with_agent_counts
 from unity_bridge.errors import WireError
 from unity_bridge.server.bridge import Tick
@@ -114,15 +113,3 @@ def test_numbers_of_agents_are_configured_or_trained_or_seen() -> None:
         1,
     )
     assert with_agent_counts("Pursuit", seen, nothing, None) == seen
-
-
-def test_indices_are_given_by_member() -> None:
-    teams = HeterogeneousGroups(PURSUIT)
-    merged = teams.merge(first_tick(runners=[4, 3]))
-    (spec,) = merged.new_specs.values()
-    allocator = AgentIndexAllocator(spec.members)
-    assert allocator.assign(0, 0, merged.steps["Pursuit?team=0"]).agent_indices.tolist() == [0, 2, 1]
-    only_runners = teams.merge(Tick(0, {}, {"Runner?team=0": batch(RUNNER, [4])})).steps["Pursuit?team=0"]
-    assert allocator.assign(0, 0, only_runners).agent_indices.tolist() == [2]
-    other_group = teams.merge(Tick(0, {}, {"Runner?team=0": batch(RUNNER, [8], [2])})).steps["Pursuit?team=0"]
-    assert allocator.assign(0, 0, other_group).agent_indices.tolist() == [1]

@@ -189,21 +189,6 @@ def test_cut_episodes_are_counted_for_people_and_programs(mlagents_style, result
     assert "mean length 5.0 (4 of them cut at the limit of steps)" in mlagents_style(*line).out
 
 
-def test_a_recording_is_an_animation(mlagents_style, results: Path) -> None:
-    from PIL import Image
-
-    said = mlagents_style(
-        "evaluate", "walker_01", "--results-dir", results, "--episodes=4", "--stochastic", "--json",
-        "--record", "walk.gif",
-    )  # fmt: skip
-    assert said.code == 0, said.err
-    assert len(said.out.splitlines()) == 1
-    with Image.open("walk.gif") as picture:
-        assert picture.format == "GIF"
-        assert picture.n_frames > 1
-        assert min(picture.size) > 10
-
-
 def test_the_trainings_environment_keeps_its_arguments_by_default(mlagents_style, configure) -> None:
     config = configure("Switch2", trainer_type="ppo", max_steps=30, network_settings={"hidden_units": 8})
     said = mlagents_style("learn", config, "--env=sim:switch2", "--run-id=timed", "--env-args", "--clock")

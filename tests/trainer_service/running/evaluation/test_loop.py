@@ -159,14 +159,6 @@ def test_silence_is_told_of_with_growing_pauses(caplog: pytest.LogCaptureFixture
     assert len(lines) == 3  # at 30 s, 90 s, 210 s
 
 
-def test_a_simulator_without_agents_is_told_of(caplog: pytest.LogCaptureFixture) -> None:
-    world = World({"Ball?team=0": [NEVER]})
-    world.silent = True
-    loop = EpisodeLoop(world, clock=ticking(1.0), check_stop=until(80))
-    (line,) = lines_of(caplog, loop)
-    assert line == "No episode has ended for 30 s. No agent has asked for an action so far."
-
-
 def test_a_policy_whose_agents_never_came_is_named(caplog: pytest.LogCaptureFixture) -> None:
     played = {name: random_policy(name, SPEC, 0) for name in ("Ball", "Ghost", "Spook")}
     scores = evaluate(EpisodeLoop(World({"Ball?team=0": [3]})), played, episodes=2)

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnxruntime
 import pytest
 import torch
 
@@ -16,8 +15,7 @@ from trainer_service.errors import UserError
 from trainer_service.learning.algorithms import PPO, Compute
 from trainer_service.learning.networks.encoders.memory import Sequences
 from trainer_service.running.interop.mlagents_checkpoint import convert_checkpoint, load_source
-from trainer_service.running.interop.mlagents_results import import_results
-from trainer_service.running.policy import Policy, load_policy
+from trainer_service.running.policy import Policy
 from trainer_service.running.runs.checkpoint import Checkpoint
 from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationSpec
 
@@ -84,20 +82,6 @@ def test_adams_moments_of_memories_are_mapped_to_their_tensors() -> None:
         theirs = content["Optimizer:value_optimizer"]["state"][number]["exp_avg"]
         ours = state["optimizer"]["mean"][places[f"actor.memory.lstm.{name}_l0"]]
         assert torch.equal(ours, theirs.flatten())
-
-
-def test_a_whole_run_is_imported_with_its_memory(tmp_path: Path, expected) -> None:
-    imported = import_results(FOLDER, "ours", results_dir=tmp_path)
-    assert_decides_as_expected(load_policy(imported.folder), expected)
-    session = onnxruntime.InferenceSession(imported.folder / "Hallway.onnx")
-    theirs = onnxruntime.InferenceSession(FOLDER / "Hallway.onnx")
-    for ours, original in (
-        (session.get_inputs(), theirs.get_inputs()),
-        (session.get_outputs(), theirs.get_outputs()),
-    ):
-        assert [(each.name, each.shape[1:]) for each in ours] == [
-            (each.name, each.shape[1:]) for each in original
-        ]
 
 
 @pytest.mark.parametrize(

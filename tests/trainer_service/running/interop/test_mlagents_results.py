@@ -154,10 +154,7 @@ def _flat_model(folder: Path) -> None:
             r"behavior 'Hybrid': neither .*Hybrid\.onnx' nor a model .*--initialize-from",
         ),
         (_rename_behavior, r"'Hybrid'.*'Other'"),
-        (
-            _recurrent,
-            r"behavior 'Hybrid': .* was trained with a memory_size of 0, the configuration says 8",
-        ),
+        (_recurrent, r"behavior 'Hybrid': .* was trained with a memory_size of 0, the configuration says 8"),
         (
             lambda folder: (folder / "Hybrid.onnx").write_bytes(b"\xff\xff"),
             r"model '.*Hybrid\.onnx' is damaged",

@@ -151,14 +151,6 @@ def test_pocas_moments_go_to_the_parameters_they_belong_to() -> None:
     assert learner.networks["critic"].state_dict()["most"] == 4
 
 
-def test_the_parts_that_start_anew_are_listed() -> None:
-    assert converted("groups").left_out == ()
-    (coefficients,) = converted("soft").left_out
-    assert "entropy coefficients" in coefficients
-    _, critics = converted("soft_memory").left_out
-    assert "the critics, whose memory has another structure here" in critics
-
-
 def test_another_trainer_in_the_configuration_is_named() -> None:
     with pytest.raises(UserError, match="is of the trainer 'sac', the configuration says 'ppo'"):
         converted("soft", trainer_type="ppo", hyperparameters={})

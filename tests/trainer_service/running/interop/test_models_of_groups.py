@@ -20,7 +20,7 @@ from trainer_service.learning.algorithms import Compute
 from trainer_service.learning.algorithms.common.observation_selection import with_group_size
 from trainer_service.learning.rollout.agent_padding import AgentPadding, padded_spec
 from trainer_service.running.behaviors.behavior import Behavior
-from trainer_service.running.behaviors.saving import checkpoint_of, initialize, models
+from trainer_service.running.behaviors.saving import checkpoint_of, models
 from trainer_service.running.interop.onnx_export import export_run, to_onnx
 from trainer_service.running.policy import Policy, by_behavior
 from trainer_service.running.runs.checkpoint import save_checkpoint
@@ -83,18 +83,6 @@ def test_a_model_acts_as_the_policy_of_its_member(
 def test_every_importer_reads_members_models_alike(trainer_type: str, hyper: dict[str, Any]) -> None:
     for network, inputs in models(behavior_of(trainer_type, VECTORS, memory=True, **hyper)).values():
         assert_importers_read_alike(onnx.load_model_from_string(to_onnx(network, inputs)))
-
-
-def test_the_index_is_an_input_only_where_it_matters() -> None:
-    def last_inputs(**hyper: Any) -> list[tuple[str, tuple[int, ...]]]:
-        found = models(behavior_of("mappo", VECTORS, **hyper))
-        last = [inputs.observation_specs[-1] for _, inputs in found.values()]
-        return [(sensor.name, sensor.shape) for sensor in last]
-
-    # The leader is alone: who acts is known.
-    assert last_inputs(share="none") == [("number", (2,)), ("agent_id", (2,))]
-    assert last_inputs(agent_ids=True) == [("number", (2,)), ("agent_id", (2,))]
-    assert last_inputs() == [("number", (2,)), ("heard", (1,))]
 
 
 def test_a_model_holds_the_networks_of_its_member_alone() -> None:
@@ -170,18 +158,6 @@ def test_members_are_loaded_and_exported_by_name(workplace: Path) -> None:
     folder.close()
     RunFolder.open("results", "run", force=True).close()
     assert not list(root.iterdir())
-
-
-def test_a_team_starts_from_the_weights_of_another_run() -> None:
-    trained, fresh, other = (behavior_of("mappo", VECTORS, share="none", seed=seed) for seed in (1, 2, 2))
-    initialize(fresh, checkpoint_of(trained))
-    seen = [torch.ones(ROWS, 2)]
-    logits = [
-        Policy(checkpoint_of(each)).member("Leader").network().forward(seen).logits
-        for each in (trained, fresh, other)
-    ]
-    assert torch.equal(logits[0], logits[1])
-    assert not torch.equal(logits[0], logits[2])
 
 
 def test_members_play_apart_unless_they_tell_each_other_what_they_see() -> None:

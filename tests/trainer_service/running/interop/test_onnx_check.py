@@ -18,7 +18,7 @@ from trainer_service.learning.algorithms import ALGORITHMS, Compute, PolicyNetwo
 from trainer_service.learning.rollout.sensor_roles import SensorRole
 from trainer_service.running.interop import onnx_check as export_check
 from trainer_service.running.interop import onnx_export as export
-from trainer_service.running.interop.onnx_check import largest_difference, model_mismatch, random_inputs
+from trainer_service.running.interop.onnx_check import largest_difference, random_inputs
 from trainer_service.running.interop.onnx_export import export_policy
 from unity_bridge.specs import ActionSpec, BehaviorSpec, DimensionProperty, ObservationSpec
 
@@ -90,11 +90,7 @@ def with_other_weights(model: bytes) -> bytes:
     ],
 )
 def test_a_model_that_differs_is_reported_and_still_written(
-    tmp_path: Path,
-    caplog: pytest.LogCaptureFixture,
-    monkeypatch: pytest.MonkeyPatch,
-    kind: str,
-    output: str,
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, kind: str, output: str
 ) -> None:
     right = export.to_onnx
     monkeypatch.setattr(export, "to_onnx", lambda *arguments: with_other_weights(right(*arguments)))
@@ -105,14 +101,6 @@ def test_a_model_that_differs_is_reported_and_still_written(
     assert record.message.startswith(message)
     assert record.message.endswith("expected at most 0.001")
     onnx.checker.check_model(onnx.load(path))
-
-
-@pytest.mark.usefixtures("engine")
-def test_a_model_that_cannot_be_run_costs_a_warning(tmp_path: Path) -> None:
-    network, spec = POLICIES["continuous"]()
-    message = model_mismatch(b"no model", spec, 0, export._PolicyOutputs(network, spec))
-    assert message is not None
-    assert message.startswith("could not be compared with its policy: ")
 
 
 def test_questions_leave_a_choice_and_leave_things_out() -> None:

@@ -19,11 +19,7 @@ from trainer_service.config import TrainerSettings
 from trainer_service.learning.algorithms import PPO, Compute
 from trainer_service.learning.algorithms.common.actor import ActRequest
 from trainer_service.running.interop import onnx_export as export
-from trainer_service.running.interop.onnx_export import (
-    ExportError,
-    export_policy,
-    to_onnx,
-)
+from trainer_service.running.interop.onnx_export import ExportError, export_policy, to_onnx
 from unity_bridge.specs import ActionSpec, BehaviorSpec, DimensionProperty, ObservationSpec, ObservationType
 
 MOVES, LIST = DimensionProperty.TRANSLATIONAL_EQUIVARIANCE, DimensionProperty.VARIABLE_SIZE

@@ -5,7 +5,6 @@ import re
 import subprocess
 import sys
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -68,9 +67,7 @@ def test_without_a_terminal_there_are_plain_lines() -> None:
 
 
 @pytest.mark.parametrize("kind", [io.StringIO, Terminal])
-def test_logged_text_is_escaped_and_cut_to_a_length(
-    kind: type[io.StringIO],
-) -> None:
+def test_logged_text_is_escaped_and_cut_to_a_length(kind: type[io.StringIO]) -> None:
     stream = kind()
     with Console(stream=stream, tty=kind is Terminal):
         logging.getLogger("unity_bridge.server.bridge").warning(
@@ -92,15 +89,6 @@ def test_a_traceback_keeps_its_lines() -> None:
     lines = stream.getvalue().splitlines()
     assert lines[:2] == ["[ERROR] It failed.", "Traceback (most recent call last):"]
     assert lines[-1] == "IndexError: pop from empty list"
-
-
-def test_debug_logs_time_and_source_line() -> None:
-    stream = io.StringIO()
-    with Console(stream=stream, debug=True) as console:
-        logging.getLogger("trainer_service.running.training.learn").debug("a detail")
-        console.log("hello")
-    place = rf"\d{{4}}-\d\d-\d\d \d\d:\d\d:\d\d %s \[{Path(__file__).name}:\d+\] %s\n"
-    assert re.fullmatch(place % ("DEBUG", "a detail") + place % ("INFO", "hello"), stream.getvalue())
 
 
 @pytest.mark.parametrize(
@@ -243,22 +231,6 @@ def test_a_pipe_that_closes_does_not_end_the_run() -> None:
         os.close(reading)
         _, errors = process.communicate("go on\n", timeout=60)
     assert errors == "the run went on"
-
-
-@pytest.mark.process
-def test_lines_need_no_rich() -> None:
-    script = """
-import sys
-from trainer_service.running.metrics.console import Console
-from trainer_service.running.curriculum import CurrentLesson
-with Console(tty=False) as console:
-    console.log("hello")
-print([module for module in ("rich", "torch") if module in sys.modules])
-"""
-    result = subprocess.run(
-        [sys.executable, "-c", script], timeout=60, check=True, capture_output=True, text=True
-    )
-    assert result.stdout == "[INFO] hello\n[]\n"
 
 
 def test_in_a_notebook_the_table_is_drawn_anew_in_one_output(monkeypatch: pytest.MonkeyPatch) -> None:

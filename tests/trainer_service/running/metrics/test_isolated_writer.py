@@ -112,14 +112,3 @@ def test_a_writer_that_hangs_is_left_out_and_never_waited_for(
     (warning,) = warnings(caplog)
     assert warning.startswith("Tracker 'x' is left out from here on: it has not answered for 0 s.")
     assert slow.calls == [("open", False)]
-
-
-def test_the_end_waits_for_a_writer_only_so_long(slow: Recording, caplog: pytest.LogCaptureFixture) -> None:
-    writer = IsolatedWriter("Tracker 'x'", slow, shutdown_timeout_s=0.05)
-    writer.open()
-    writer.write(summary(1))
-    assert slow.waiting.wait(60)
-    writer.close()
-    writer.join()
-    (warning,) = warnings(caplog)
-    assert "it did not end within 0.05 s" in warning

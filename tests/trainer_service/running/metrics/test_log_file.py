@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import logging
 import re
 from collections.abc import Iterator
@@ -10,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from trainer_service.errors import UserError
 from trainer_service.running.metrics import log_file as log_file_module
 from trainer_service.running.metrics.log_file import log_file
 from trainer_service.running.runs.layout import OLDER_LOGS
@@ -75,29 +73,8 @@ def test_a_long_log_is_cut_into_a_few_files(path: Path, monkeypatch: pytest.Monk
     assert path.read_text().endswith("line 99\n")
 
 
-def test_the_error_that_ends_a_run_is_the_last_line(path: Path) -> None:
-    with pytest.raises(UserError), log_file(path, append=False):
-        raise UserError("a callback failed")
-    assert path.read_text().endswith(" ERROR a callback failed\n")
-
-
 def test_an_unexpected_error_leaves_its_traceback(path: Path) -> None:
     with pytest.raises(ZeroDivisionError), log_file(path, append=False):
         raise ZeroDivisionError("unexpected")
     assert "test_log_file.py" in path.read_text()
     assert path.read_text().endswith("ZeroDivisionError: unexpected\n")
-
-
-def test_a_full_disk_costs_lines_only(
-    path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def flush(handler: logging.Handler) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    with log_file(path, append=False):
-        with monkeypatch.context() as patch:
-            patch.setattr(log_file_module._LogFile, "flush", flush)
-            LOGGER.info("lost")
-        LOGGER.info("written")
-    assert path.read_text().endswith("written\n")
-    assert capsys.readouterr().err == ""

@@ -72,14 +72,6 @@ def test_a_line_of_metrics_has_the_agreed_keys(tmp_path: Path) -> None:
     ]
 
 
-def test_values_that_are_not_finite_are_null(tmp_path: Path) -> None:
-    writer = JsonlWriter(tmp_path / "metrics.jsonl")
-    writer.write(summary(steps_per_s=math.inf, scalars={"Policy/Entropy": math.nan}))
-    (entry,) = entries(tmp_path / "metrics.jsonl")
-    for key in ("mean_return", "std_return", "mean_length", "mean_group_return", "steps_per_s", "entropy"):
-        assert entry[key] is None
-
-
 @pytest.mark.parametrize("torn", ['{"behavior": "Ball", "st', "\u00e9", '{"behavior": "Ball", "st\n'])
 def test_a_torn_last_line_is_removed(tmp_path: Path, torn: str) -> None:
     path = tmp_path / "metrics.jsonl"

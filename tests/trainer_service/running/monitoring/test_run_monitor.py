@@ -64,16 +64,6 @@ def test_a_watched_source_ticks_and_does_what_it_did(monitor: RunMonitor, clock:
     assert monitor.state.behaviors["Ball"].step == 500
 
 
-def test_the_state_is_noted_once_a_second(monitor: RunMonitor, clock: Clock) -> None:
-    monitor.tick(Source(), behaviors(1))  # type: ignore[arg-type]
-    clock.now_s += 0.5
-    monitor.tick(Source(), behaviors(2))  # type: ignore[arg-type]
-    assert monitor.state.behaviors["Ball"].step == 1
-    clock.now_s += 0.5
-    monitor.tick(Source(), behaviors(3))  # type: ignore[arg-type]
-    assert monitor.state.behaviors["Ball"].step == 3
-
-
 @pytest.mark.parametrize(
     ("simulators", "age_s", "stuck"), [(1, 61.0, True), (1, 59.0, False), (0, 61.0, False)]
 )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import pickle
 from types import SimpleNamespace
 from typing import Any
@@ -15,8 +14,6 @@ from gymnasium import spaces
 from trainer_service.errors import UserError
 from trainer_service.running.behaviors.saving import checkpoint_of
 from trainer_service.running.policy import Policy
-from unity_bridge.simulators.foreign.roles import interface_of
-from unity_bridge.simulators.third_party import ForeignCode
 
 
 def world(observation_space: Any, action_space: Any) -> Any:
@@ -147,26 +144,6 @@ def test_a_copy_acts_alike_and_asks_no_environment(of_three: Policy, caplog: Any
     assert not caplog.records
     twin.predict(ZEROS)
     assert "cannot be asked here" in caplog.text
-
-
-@pytest.mark.parametrize(
-    ("observation_space", "action_space"),
-    [
-        (SEEN, ACTS),
-        (spaces.Tuple((spaces.MultiDiscrete([2, 3]), spaces.MultiBinary(2))), spaces.Dict(a=spaces.MultiBinary(2))),
-        (spaces.Box(0, 255, (20, 20, 3), np.uint8), spaces.MultiDiscrete([2, 2])),
-
-    ],
-)  # fmt: skip
-def test_every_space_can_be_copied(observation_space: Any, action_space: Any) -> None:
-    code = ForeignCode("it")
-    interface = interface_of(observation_space, action_space, code)
-    twin = pickle.loads(pickle.dumps(interface))
-    observation_space.seed(1)
-    seen = [observation_space.sample()]
-    for one, other in zip(interface.sensors, twin.sensors, strict=True):
-        np.testing.assert_array_equal(one.read_all(seen), other.read_all(seen))
-    assert copy.deepcopy(twin).actuator.idle() in action_space
 
 
 def test_an_observation_that_is_not_finite_is_refused(of_three: Policy) -> None:

@@ -160,23 +160,3 @@ def test_agents_of_other_behaviors_are_named(policy) -> None:
         decide.wrap(Crowd(a_0=3, b_0=4))
     with pytest.raises(UserError, match="agents: expected some of a_0, got 'a_9'"):
         decide.wrap(Crowd(a_0=2), agents=["a_9"])
-
-
-def test_the_policy_of_a_team_acts_for_all_of_its_behaviors(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    env = program("hunt_v1")
-    members = {"hunt_v1_leader": 1, "hunt_v1_hunter_prey": 3}
-    settings = {"trainer_type": "happo", **SHORT}
-    config = {"teams": {"All": members}, "behaviors": {"All": settings}}
-    run = trainer_service.train(config, env, run_id="t", seed=5, results_dir=tmp_path, verbose=0)
-    chosen: list[Any] = []
-    step = type(env).step
-    monkeypatch.setattr(
-        type(env), "step", lambda self, acts: (chosen.append(numbers(acts)), step(self, acts))[1]
-    )
-    trainer_service.evaluate(run, env, env_args=[], episodes=9, seed=3)
-    evaluated, chosen = chosen, []
-    play([trainer_service.load_policy(run).wrap(env)], env, 2, seed=3)
-    assert len(chosen) == 6
-    assert chosen == evaluated[:6]

@@ -129,15 +129,3 @@ def test_memories_are_zero_at_an_episodes_start(recurrent_policy) -> None:
 def test_a_policy_with_a_memory_is_not_asked_without_it(recurrent_policy) -> None:
     with pytest.raises(ValueError, match=r"'Probe' has a memory: use predict\(\)"):
         recurrent_policy().act(seen(3))
-
-
-@pytest.mark.parametrize(
-    ("arguments", "expected"),
-    [
-        ({"memories": np.zeros((4, 5))}, r"memories: expected shape \(3, 6\), got \(4, 5\)"),
-        ({"episode_starts": True}, r"episode_starts: expected shape \(3,\), got \(\)"),
-    ],
-)
-def test_memories_that_do_not_fit_are_named(recurrent_policy, arguments, expected: str) -> None:
-    with pytest.raises(ValueError, match=expected):
-        recurrent_policy().predict(seen(3), **arguments)

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import errno
-import io
-import os
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -192,26 +188,3 @@ def test_a_snapshot_keeps_its_numbers_and_shares_as_the_original_did(checkpoint:
     assert copied["other"]["count"].item() == 3
     copied["whole"][3] = 9.0
     assert copied["parts"][1].tolist() == [[2, 9], [4, 5]]
-
-
-class SmallDisk(io.BytesIO):
-    """A file on a disk with room for so many bytes."""
-
-    def __init__(self, room: int) -> None:
-        super().__init__()
-        self.room = room
-
-    def write(self, data: Any) -> int:
-        if self.tell() + len(data) > self.room:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        return super().write(data)
-
-
-def test_a_disk_that_fills_up_at_any_byte_is_told_as_such(checkpoint: Checkpoint) -> None:
-    content, whole = plain_checkpoint(checkpoint), io.BytesIO()
-    write_values(content, whole)
-    size = len(whole.getvalue())
-    for room in (0, 1, 100, size // 3, size // 2, size - 100, size - 1):
-        with pytest.raises(OSError, match="No space left"):
-            write_values(content, SmallDisk(room))
-    write_values(content, SmallDisk(size))

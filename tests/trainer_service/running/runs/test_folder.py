@@ -155,27 +155,11 @@ def test_inference_changes_nothing(tmp_path: Path) -> None:
 
 
 def test_pruning_deletes_numbered_files_and_nothing_else(tmp_path: Path) -> None:
-    fill(
-        tmp_path / "run",
-        "precious",
-        "Ball/checkpoint.safetensors",
-        "Ball/Ball-1.safetensors",
-        "Ball/Ball-1.onnx",
-        "Ball/Ball-2.safetensors",
-    )
+    fill(tmp_path / "run", "precious", "Ball/checkpoint.safetensors")
+    fill(tmp_path / "run" / "Ball", "Ball-1.safetensors", "Ball-1.onnx", "Ball-2.safetensors")
+    numbered = ["Ball-1.safetensors", "Ball-1.onnx", "Ball-9.safetensors"]
     with RunFolder.open(tmp_path, "run", resume=True) as run:
-        run.remove(
-            "Ball",
-            [
-                "Ball-1.safetensors",
-                "Ball-1.onnx",
-                "Ball-9.safetensors",
-                "checkpoint.safetensors",
-                "../precious",
-                "..",
-                "",
-            ],
-        )
+        run.remove("Ball", [*numbered, "checkpoint.safetensors", "../precious", "..", ""])
     files = {name for name, content in snapshot(tmp_path / "run").items() if content is not None}
     assert files == {"precious", "Ball/checkpoint.safetensors", "Ball/Ball-2.safetensors"}
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Callable
 from typing import Any
 
@@ -12,17 +11,11 @@ import pytest
 import torch
 from behavior_worlds import observe
 
-from trainer_service.config import TrainerSettings, parse_run_options
+from trainer_service.config import TrainerSettings
 from trainer_service.learning.algorithms import Compute
 from trainer_service.running.behaviors.behavior import Behavior
 from trainer_service.running.collection.records import BehaviorTick
-from trainer_service.running.training.compute import (
-    choose_device,
-    device_for,
-    divided_threads,
-    threads_for,
-)
-from unity_bridge.programs.cores import usable_cores
+from trainer_service.running.training.compute import device_for, divided_threads, threads_for
 from unity_bridge.simulators.scene import camera_sensor, entity_sensor, step_batch, vector_sensor
 from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationSpec
 
@@ -89,17 +82,6 @@ def test_omp_num_threads_limits_the_usable_cores(monkeypatch: pytest.MonkeyPatch
     assert threads_for([SMALL["numbers"]()]) == 1
 
 
-@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="only Linux can tie a process to cores")
-def test_cores_that_are_closed_to_us_do_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    before = os.sched_getaffinity(0)
-    try:
-        os.sched_setaffinity(0, {min(before)})
-        assert usable_cores() == 1
-    finally:
-        os.sched_setaffinity(0, before)
-
-
 CPU, GPU = torch.device("cpu"), torch.device("cuda")
 WORTH_A_GPU = {
     "pictures": LARGE["pictures"],
@@ -148,13 +130,3 @@ def test_a_run_of_little_work_leaves_a_gpu_alone(
     said = mlagents_style("learn", "config.yaml", "--seed=1", *hosted("treadmill"))
     assert said.code == 0
     assert "'Treadmill' learns and acts on 'cpu'" in said.out
-
-
-@pytest.mark.parametrize("gpu", [False, True])
-def test_auto_is_what_no_name_is(gpu: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert choose_device("auto") == choose_device(None)
-    options = parse_run_options({"torch_settings": {"device": "auto"}}).options
-    assert options.torch_settings.device is None
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: gpu)
-    monkeypatch.setattr(torch, "zeros", lambda *args, device: torch.tensor(0.0))  # there may be no GPU here
-    assert choose_device("auto").type == ("cuda" if gpu else "cpu")

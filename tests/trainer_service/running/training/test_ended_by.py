@@ -35,11 +35,6 @@ def ended_by() -> str:
     return told
 
 
-def test_a_run_that_used_its_steps_says_so(learn) -> None:
-    assert learn().code == 0
-    assert ended_by() == "its budget, which is used up"
-
-
 def test_a_stop_rule_is_kept_with_its_figures(learn) -> None:
     assert learn(stop="stop: {steps: 100}\n", max_steps=10_000_000).code == 0
     assert ended_by().startswith("stop: steps, 100, are reached at step 1")

@@ -20,7 +20,6 @@ from trainer_service.running.behaviors.behavior import Behavior
 from trainer_service.running.behaviors.registry import used_share
 from trainer_service.running.collection.router import EnvSteps
 from trainer_service.running.runs.checkpoint import load_checkpoint
-from trainer_service.running.training.progress_log import steps_left
 
 RATE = 0.01
 SMALL: dict[str, Any] = {
@@ -171,11 +170,3 @@ def test_the_budget_that_is_further_along_places_schedules(make_behavior, monkey
         behavior.update()
         assert used_share(behavior) == pytest.approx(max(step / 1000, min(taken / 100, 1)))
     assert seen == [(300, 0), (500, 200), (990, 0), (1000, 600)]
-
-
-def test_the_rest_of_a_run_is_that_of_the_smaller_budget(make_behavior) -> None:
-    behavior: Behavior = make_behavior(max_steps=1000)
-    behavior.step = 300
-    assert steps_left(behavior) == 700
-    behavior.env_steps = EnvSteps(budget=150, taken=100)
-    assert steps_left(behavior) == 150

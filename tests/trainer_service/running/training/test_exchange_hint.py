@@ -51,8 +51,3 @@ def test_time_spent_on_messages_about_one_agent_is_mentioned_once() -> None:
 )
 def test_otherwise_nothing_is_said(otherwise) -> None:
     assert said_after_a_window(**otherwise) == []
-
-
-def test_a_build_is_not_told_about_options_of_ours() -> None:
-    (said,) = said_after_a_window(exchanging_s=14.0, agents=1, env="builds/Walker")
-    assert "Faster: more agents in the scene, or --num-envs=2" in said

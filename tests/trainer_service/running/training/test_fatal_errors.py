@@ -82,12 +82,6 @@ def test_networks_that_find_no_memory_end_the_run_at_once(learn, monkeypatch: py
     assert "starting it again" not in said.out + said.err
 
 
-def test_a_mistake_of_ours_is_no_launched_simulators(learn, fails_at_the_second) -> None:
-    fails_at_the_second("add", ZeroDivisionError("unexpected"))
-    with pytest.raises(ZeroDivisionError, match="unexpected"):
-        learn()
-
-
 def test_torchs_errors_of_too_little_memory_are_recognized(make_behavior) -> None:
     memory = {"memory_size": 8, "sequence_length": 5}
     behavior = make_behavior(network_settings={"hidden_units": 8, "num_layers": 1, "memory": memory})

@@ -21,15 +21,6 @@ def recorded(mlagents_style) -> Path:
     return Path("expert.demo")
 
 
-def test_a_recording_that_is_missing_is_named_before_anything_starts(mlagents_style, configure) -> None:
-    configure("Pyramids", **CLONING, **GAIL)
-    said = mlagents_style("learn", "config.yaml", "--env=sim:pyramids")
-    assert said.code == 2
-    assert "behaviors.Pyramids.behavioral_cloning.demo_path: expected a .demo file" in said.err
-    assert "behaviors.Pyramids.reward_signals.gail.demo_path: expected a .demo file" in said.err
-    assert not Path("results").exists()
-
-
 def test_a_recording_of_another_scene_is_refused_by_name(mlagents_style, configure, recorded: Path) -> None:
     configure("Basic", **CLONING)
     said = mlagents_style("learn", "config.yaml", "--env=sim:basic")

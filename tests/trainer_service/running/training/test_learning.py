@@ -103,13 +103,6 @@ def test_gridworld_from_pixels(learn, bundled) -> None:
 
 
 @thorough
-def test_sorter_with_three_tiles(learn, bundled) -> None:
-    # Random play returns about −0.6, the best about 2.9.
-    fixed = ("--env-args", "--parameter", "num_tiles=3")
-    assert learn(bundled("sorter", max_steps=15_000), "sim:sorter", *fixed) >= 1.5
-
-
-@thorough
 def test_walljump_passes_all_its_lessons(learn_all, bundled, workplace: Path) -> None:
     # A policy that does nothing returns −0.6, the best 0.94.
     options = bundled("walljump_curriculum", max_steps=60_000)

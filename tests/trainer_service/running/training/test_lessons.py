@@ -152,21 +152,6 @@ def test_lessons_are_those_of_the_checkpoint_that_a_run_goes_on_from(mlagents_st
     assert [line["lesson"]["height"] for line in metrics()] == ["first"] * 4 + ["second"] * 5
 
 
-@pytest.mark.thorough
-def test_a_restarted_simulator_hears_of_the_lesson_in_force(start, school) -> None:
-    run = start(*school(*THREE, max_steps=10**9))
-    run.until("Parameter 'height' is in lesson 'second'")
-    run.until("Step: ")
-    numbers = [line for line in (RUN / "run_logs/Player-0.log").read_text().splitlines() if line.isdecimal()]
-    os.kill(int(numbers[-1]), signal.SIGKILL)
-    run.until("starting it again")
-    run.until("Connected to ")
-    run.until("Step: ")
-    run.signal(signal.SIGINT)
-    assert run.end() == 0, run.output
-    assert heard()[-2:] == ["reset", "height 2.000"]
-
-
 def test_a_policy_is_scored_in_the_lesson_its_run_reached(mlagents_style, school) -> None:
     assert mlagents_style(*school(*TWO, max_steps=6 * ROUND)).code == 0
     said = mlagents_style("evaluate", "ppo", "--episodes=4", "--json")

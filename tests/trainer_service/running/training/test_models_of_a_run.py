@@ -11,19 +11,16 @@ from typing import Any
 
 import onnx
 import pytest
-import torch
+from recorded_runs import recorder_of, stored, write_at
 
 from trainer_service.learning.algorithms.common.member_policy import ExportModel
 from trainer_service.running.behaviors.behavior import Behavior
 from trainer_service.running.behaviors.saving import checkpoint_of
 from trainer_service.running.interop.onnx_export import export_policy, export_run, to_onnx
-from trainer_service.running.metrics.console import Console
-from trainer_service.running.metrics.timers import Timers
 from trainer_service.running.policy import Policy
 from trainer_service.running.runs.checkpoint import load_checkpoint, save_checkpoint
 from trainer_service.running.runs.folder import RunFolder
-from trainer_service.running.runs.status import BehaviorStatus, TrainingStatus
-from trainer_service.running.training.recorder import Outputs, Recorder
+from trainer_service.running.runs.status import BehaviorStatus
 
 
 @pytest.fixture
@@ -47,15 +44,11 @@ def recorded(
     export_model: ExportModel | None = export_policy,
 ) -> BehaviorStatus:
     """The listed checkpoints after a behavior has come to these steps."""
-    outputs = Outputs(folder, Console(tty=False), [], Timers(), export_model)
-    recorder = Recorder(outputs, TrainingStatus())
-    recorder.add(behavior)
-    for behavior.step in steps:  # the loop is the behavior's life
-        recorder.write_due(behavior)
-    recorder.wait()
+    recorder = recorder_of(folder, behavior, export_model=export_model)
+    write_at(recorder, behavior, *steps)
     if finish:
         recorder.finish([behavior])
-    return folder.read_status(torch_version=torch.__version__).behavior(behavior.name)
+    return stored(folder).behavior(behavior.name)
 
 
 def models(folder: RunFolder) -> list[str]:
@@ -98,24 +91,13 @@ def test_a_model_that_fails_costs_a_warning_and_nothing_else(
     assert load_checkpoint(folder.checkpoint("Two Legs")).step == 200
 
 
-def test_weights_are_on_disk_before_a_model_is_exported(folder: RunFolder, walker: Behavior) -> None:
-    seen = []
-
-    def look(*_: object) -> None:
-        seen.append(load_checkpoint(folder.numbered("Two Legs", 100)).step)
-
-    recorded(folder, walker, 100, export_model=look)
-    assert seen == [100]
-
-
 def test_weights_are_written_although_no_model_could_be_copied(
     folder: RunFolder, walker: Behavior, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def power_cut() -> Any:
         raise KeyboardInterrupt
 
-    recorder = Recorder(Outputs(folder, Console(tty=False), [], Timers(), export_policy), TrainingStatus())
-    recorder.add(walker)
+    recorder = recorder_of(folder, walker)
     walker.step = 100
     monkeypatch.setattr(walker.learner.actor, "policy_network", power_cut)
     with pytest.raises(KeyboardInterrupt):

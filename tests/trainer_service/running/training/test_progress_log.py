@@ -77,20 +77,6 @@ def test_after_30_seconds_without_a_summary_a_line_comes(run: Run) -> None:
     assert "Mean return of 1 episode since the last summary: 160.000." in line
 
 
-def test_without_a_configuration_no_minute_passes_in_silence(make_behavior: Callable[..., Behavior]) -> None:
-    """Settings are the defaults then, whose summaries are 50,000 steps apart."""
-    stream = io.StringIO()
-    with Console(tty=False, stream=stream) as console:
-        run = Run(console, stream, make_behavior(name="Ball", summary_freq=50_000, max_steps=500_000))
-        silent_since_s = longest_s = 0.0
-        while run.now_s < 300:
-            live(run.behavior, 2, ends=False)
-            if any("steps/s" in line for line in run.after(1)):
-                silent_since_s = run.now_s
-            longest_s = max(longest_s, run.now_s - silent_since_s)
-    assert 0 < longest_s < 60
-
-
 def test_a_budget_of_episodes_is_shown_and_forecast(make_behavior: Callable[..., Behavior]) -> None:
     stream = io.StringIO()
     with Console(tty=False, stream=stream) as console:

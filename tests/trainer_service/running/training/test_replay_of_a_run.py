@@ -9,51 +9,28 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
+from recorded_runs import behavior_of, recorder_of, write_at
 from replay_files import save_replay_file
 
-from trainer_service.config import parse_run_options
 from trainer_service.errors import UserError
-from trainer_service.learning.algorithms import Compute
 from trainer_service.running.behaviors.behavior import Behavior
 from trainer_service.running.behaviors.saving import load_replay, restore
-from trainer_service.running.metrics.console import Console
-from trainer_service.running.metrics.timers import Timers
 from trainer_service.running.runs.checkpoint import load_checkpoint, save_checkpoint
 from trainer_service.running.runs.folder import RunFolder
-from trainer_service.running.runs.status import TrainingStatus
-from trainer_service.running.training.recorder import Outputs, Recorder
 from trainer_service.running.training.run import restore_replay
 from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationSpec
 
-SPEC = BehaviorSpec((ObservationSpec("o", (2,)),), ActionSpec(0, (3,)))
+CHOICES = BehaviorSpec((ObservationSpec("o", (2,)),), ActionSpec(0, (3,)))
 
 
 def learner() -> Behavior:
-    settings = {
-        "trainer_type": "dqn",
-        "checkpoint_interval": 100,
-        "hyperparameters": {"save_replay_buffer": True},
-    }
-    options = parse_run_options({"behaviors": {"B": settings}}).options
-    return Behavior("B", SPEC, options.behaviors["B"], Compute(torch.device("cpu"), 1))
+    return behavior_of(CHOICES, trainer_type="dqn", hyperparameters={"save_replay_buffer": True})
 
 
-class Killed(BaseException):
-    """The end of a process, where it happens."""
-
-
-def saved(folder: RunFolder, *steps: int, kill: Any = None) -> None:
-    """Saves a behavior at each step; kill: called before the last of them."""
+def saved(folder: RunFolder, *steps: int) -> None:
+    """Saves a behavior at each step."""
     behavior = learner()
-    recorder = Recorder(Outputs(folder, Console(tty=False), [], Timers()), TrainingStatus())
-    recorder.add(behavior)
-    for step in steps:
-        if kill is not None and step == steps[-1]:
-            kill()
-        behavior.step = step
-        recorder.write_due(behavior)
-        recorder.wait()
+    write_at(recorder_of(folder, behavior), behavior, *steps)
 
 
 def resumed(folder: RunFolder, checkpoint: Path, caplog: pytest.LogCaptureFixture) -> list[str]:
@@ -67,31 +44,28 @@ def resumed(folder: RunFolder, checkpoint: Path, caplog: pytest.LogCaptureFixtur
 
 
 def test_a_buffer_saved_with_its_checkpoint_is_taken_silently(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    folder: RunFolder, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with RunFolder.open(tmp_path, "run") as folder:
-        saved(folder, 100, 200)
-        for checkpoint in (folder.checkpoint("B"), folder.numbered("B", 200)):
-            assert resumed(folder, checkpoint, caplog) == []
+    saved(folder, 100, 200)
+    for checkpoint in (folder.checkpoint("B"), folder.numbered("B", 200)):
+        assert resumed(folder, checkpoint, caplog) == []
 
 
 def test_a_buffer_of_another_moment_is_named_by_both_steps(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    folder: RunFolder, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with RunFolder.open(tmp_path, "run") as folder:
-        saved(folder, 100, 200)
-        (warning,) = resumed(folder, folder.numbered("B", 100), caplog)
+    saved(folder, 100, 200)
+    (warning,) = resumed(folder, folder.numbered("B", 100), caplog)
     assert "'B' continues from step 100 with a replay buffer that was saved at step 200" in warning
 
 
 def test_another_checkpoint_of_the_same_step_is_noticed(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    folder: RunFolder, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with RunFolder.open(tmp_path, "run") as folder:
-        saved(folder, 100)
-        checkpoint = folder.checkpoint("B")
-        save_checkpoint(replace(load_checkpoint(checkpoint), episodes=7), checkpoint)
-        (warning,) = resumed(folder, checkpoint, caplog)
+    saved(folder, 100)
+    checkpoint = folder.checkpoint("B")
+    save_checkpoint(replace(load_checkpoint(checkpoint), episodes=7), checkpoint)
+    (warning,) = resumed(folder, checkpoint, caplog)
     assert "from step 100 with a replay buffer that was saved at step 100" in warning
 
 

@@ -186,17 +186,6 @@ def test_resuming_from_an_older_checkpoint_keeps_the_newer(train, saved: Path) -
     assert metrics("run") == straight
 
 
-def test_the_best_checkpoint_can_be_chosen(train, saved: Path, mlagents_style) -> None:
-    refused = mlagents_style("learn", "config.yaml", "--env=sim:basic", "--run-id=run", "--resume", "best")
-    assert refused.code == 2
-    assert "no best checkpoint of Treadmill" in refused.err
-    (saved / "best.safetensors").write_bytes((saved / f"Treadmill-{OLDER}.safetensors").read_bytes())
-    said = train("run", OLDER, "--resume=best")
-    assert f"Resuming 'Treadmill' from step {OLDER}." in said.out
-    assert step("run") == OLDER
-    assert (saved / "best.safetensors").exists()
-
-
 def test_behaviors_go_on_each_from_its_own_checkpoint(make_behavior, tmp_path: Path) -> None:
     folder = RunFolder(tmp_path)
     for name, steps in {"Ball": (100, 200, 300), "Goal": (90, 180)}.items():

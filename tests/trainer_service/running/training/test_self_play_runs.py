@@ -42,12 +42,7 @@ def train(mlagents_style, hosted, configure):
             },
         )
         said = mlagents_style(
-            "learn",
-            "config.yaml",
-            f"--run-id={run_id}",
-            "--seed=5",
-            *flags,
-            *hosted("rivals", ids=ids),
+            "learn", "config.yaml", f"--run-id={run_id}", "--seed=5", *flags, *hosted("rivals", ids=ids)
         )
         assert said.code == 0, said.err
         return said

@@ -71,13 +71,6 @@ def test_returns_of_groups_go_before_those_of_agents() -> None:
     assert stop.met(behaviors())
 
 
-def test_own_returns_of_a_groups_early_dead_are_no_score() -> None:
-    stop = rules(target_return=5.0)
-    stop.write(summary(1000, 1.0, groups=np.array([2.0])))
-    stop.write(summary(2000, 9.0))  # agents died, and no group's episode ended
-    assert not stop.met(behaviors())
-
-
 def test_all_behaviors_that_train_must_reach_the_target() -> None:
     stop = rules(target_return=5.0)
     stop.write(summary(1000, 6.0, behavior="A"))

@@ -11,13 +11,11 @@ from pathlib import Path
 
 import pytest
 import torch
-from processes import wait_until
 
 from trainer_service.running.runs.checkpoint import read_content
 from trainer_service.running.training import stop_signals as stopping
 from trainer_service.running.training.stop_signals import StopSignals
 
-fcntl = pytest.importorskip("fcntl")
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals, and simulators that are scripts")
 
 
@@ -110,28 +108,6 @@ def test_inference_acts_until_stopped_and_writes_nothing(start, mlagents_style, 
     assert {path: path.stat().st_mtime_ns for path in Path("results").rglob("*")} == before
 
 
-@pytest.mark.thorough
-def test_a_run_whose_output_nobody_reads_trains_saves_and_ends(
-    processes, workplace: Path, configure, program
-) -> None:
-    configure("Treadmill", max_steps=FOR_EVER, summary_freq=18, checkpoint_interval=10**6)
-    line = [sys.executable, "-m", "trainer_service", "learn", "config.yaml", f"--env={program('treadmill')}"]
-    metrics = Path("results/ppo/metrics.jsonl")
-    with subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as run:
-        assert run.stdout is not None
-        held = fcntl.fcntl(run.stdout, fcntl.F_SETPIPE_SZ, 4096) if hasattr(fcntl, "F_SETPIPE_SZ") else 65_536
-        lines = held // 80  # a summary's line on the console is longer
-        try:
-            wait_until(
-                lambda: metrics.exists() and metrics.read_bytes().count(b"\n") > 3 * lines, "summaries"
-            )
-            run.send_signal(signal.SIGTERM)
-            assert run.wait(60) == 0
-        finally:
-            run.kill()
-    assert saved_step() >= 18 * 3 * lines
-
-
 @pytest.mark.process
 def test_signals_that_come_together_are_one_request(workplace: Path) -> None:
     source = """
@@ -198,14 +174,6 @@ def test_a_schedulers_signal_asks_a_process_of_ours_again_and_again(name: str) -
         assert signal.getsignal(number) is signal.SIG_DFL
     finally:
         signal.signal(number, before)
-
-
-@needs_scheduler_signals
-def test_sigusr1_asks_for_one_save_and_no_end() -> None:
-    with StopSignals(owns_process=True) as stop:
-        os.kill(os.getpid(), signal.SIGUSR1)
-        assert not stop.requested
-        assert (stop.take_save_request(), stop.take_save_request()) == (True, False)
 
 
 @needs_scheduler_signals
