@@ -14,6 +14,7 @@ from replay_files import save_replay_file
 from trainer_service.running.behaviors.behavior import Behavior
 from trainer_service.running.behaviors.saving import checkpoint_of, load_replay, restore
 from trainer_service.running.collection.collector import BehaviorTick
+from trainer_service.running.policy import Policy
 from trainer_service.running.runs.checkpoint import load_checkpoint, save_checkpoint
 from unity_bridge.simulators.scene import concatenate, step_batch
 from unity_bridge.steps import ActionBatch, StepBatch
@@ -126,6 +127,20 @@ def live_in(behavior: Behavior, world: Corridor, batch: StepBatch, ticks: int) -
             behavior.update()
         batch = world.step(behavior.collector.act()[0])
     return batch
+
+
+def returns_after(behavior: Behavior, ticks: int, episodes: int = 60) -> float:
+    """The mean return of a behavior's likeliest actions in corridors, after it lived and learned in them."""
+    world = Corridor(1, choices=behavior.spec.action_spec.mask_size)
+    live_in(behavior, world, world.begin(), ticks)
+    policy, world = Policy(checkpoint_of(behavior)), Corridor(101, choices=world.choices)
+    batch, memories, starts = world.begin(), None, None
+    while len(world.returns) < episodes:
+        seen = batch.observations[0][batch.num_terminal :]
+        actions, memories = policy.predict([seen], memories, episode_starts=starts)
+        batch = world.step(actions)
+        starts = np.isin(np.arange(CORRIDORS), batch.agent_ids[: batch.num_terminal])
+    return float(np.mean(world.returns))
 
 
 def begin_world(behavior: Behavior, world: Kind) -> tuple[Kind, StepBatch]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from made_trajectories import trajectories_of
 
 from trainer_service.learning.rollout.trajectories import Trajectories
 from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationSpec
@@ -24,19 +25,15 @@ def goal_trajectories(
     numbers = first + np.arange(steps, dtype=np.float32)[:, None]
     last = numbers[np.cumsum(lengths) - 1] + 1
     chosen = np.random.default_rng(steps)
-    return Trajectories(
-        observations=(numbers, np.full_like(numbers, OWN_GOAL), numbers),
+    return trajectories_of(
+        [numbers, np.full_like(numbers, OWN_GOAL), numbers],
+        lengths,
         continuous_actions=chosen.uniform(-1, 1, (steps, actions.continuous_size)).astype(np.float32),
         discrete_actions=chosen.integers(2, size=(steps, actions.discrete_size)),
         allowed_actions=np.ones((steps, actions.mask_size), np.bool_),
-        log_probs=np.zeros(steps, np.float32),
-        memories=np.zeros((steps, 0), np.float32),
         rewards=np.full(steps, -1.0, np.float32),
-        group_rewards=np.zeros(steps, np.float32),
-        lengths=np.array(lengths, np.int64),
         final_observations=(last, np.full_like(last, OWN_GOAL), last),
         final_allowed_actions=np.ones((segments, actions.mask_size), np.bool_),
-        final_memories=np.zeros((segments, 0), np.float32),
         terminated=np.array(terminated if terminated is not None else [False] * segments, np.bool_),
     )
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from made_trajectories import trajectories_of
 
 from trainer_service.learning.rollout.trajectories import GroupIndex, Trajectories
 from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationSpec
@@ -15,22 +16,16 @@ SPEC = BehaviorSpec((ObservationSpec("number", (1,)),), ActionSpec(1, (2,)))
 
 def lives(lengths: Sequence[int], terminated: Sequence[bool], start: int = 0, **more: Any) -> Trajectories:
     """Trajectories whose steps see numbers of their own, the hundredfold at the end, and earn them."""
-    steps, segments = sum(lengths), len(lengths)
-    numbers = start + np.arange(steps, dtype=np.float32)[:, None]
+    numbers = start + np.arange(sum(lengths), dtype=np.float32)[:, None]
     last = numbers[np.cumsum(lengths) - 1]
-    return Trajectories(
-        observations=(numbers,),
+    return trajectories_of(
+        [numbers],
+        lengths,
+        choices=2,
         continuous_actions=numbers / 10,
         discrete_actions=numbers.astype(np.int64) % 2,
-        allowed_actions=np.ones((steps, 2), np.bool_),
-        log_probs=np.zeros(steps, np.float32),
-        memories=np.empty((steps, 0), np.float32),
         rewards=numbers[:, 0],
-        group_rewards=np.zeros(steps, np.float32),
-        lengths=np.array(lengths, np.int64),
         final_observations=(100.0 * last,),
-        final_allowed_actions=np.ones((segments, 2), np.bool_),
-        final_memories=np.empty((segments, 0), np.float32),
         terminated=np.array(terminated, np.bool_),
         **more,
     )

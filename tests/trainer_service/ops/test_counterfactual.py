@@ -21,16 +21,6 @@ def test_exploration_goes_to_allowed_choices_only() -> None:
     assert explored(0.3).exp()[0].tolist() == pytest.approx([0.271310, 0.163021, 0.0, 0.565669], abs=1e-6)
 
 
-@pytest.mark.parametrize("exploration", [0.0, 0.01, 0.5, 1.0])
-def test_probabilities_add_up(exploration: float) -> None:
-    for allowed in (ALLOWED, None):
-        assert float(explored(exploration, allowed).exp().sum()) == pytest.approx(1.0, abs=1e-6)
-
-
-def test_all_exploration_is_uniform() -> None:
-    assert explored(1.0).exp()[0].tolist() == pytest.approx([1 / 3, 1 / 3, 0.0, 1 / 3], abs=1e-6)
-
-
 def test_an_action_is_compared_with_the_policys_average() -> None:
     q = torch.tensor([[1.0, 2.0, 9.0, 0.0]])
     assert (q[:, 1] - counterfactual_baseline(q, explored(0.3))).tolist() == pytest.approx(

@@ -17,11 +17,6 @@ def test_a_drift_keeps_its_share_and_adds_noise() -> None:
     assert drifted(torch.tensor(0.0), torch.tensor(1.0)).item() == pytest.approx(0.526783, abs=1e-6)
 
 
-def test_a_rate_of_one_forgets_everything() -> None:
-    kick = torch.tensor([0.3, -2.0])
-    assert torch.equal(drifted(torch.tensor([9.0, 9.0]), kick, rate=1.0), kick)
-
-
 def test_the_drift_reaches_a_deviation_of_one_and_is_correlated() -> None:
     noise = torch.Generator().manual_seed(1)
     state, states = torch.zeros(20_000), []

@@ -5,24 +5,9 @@ import math
 import pytest
 import torch
 
-from trainer_service.ops.gumbel import greedy_one_hot, gumbel_noise, gumbel_softmax, one_hot_choices
+from trainer_service.ops.gumbel import greedy_one_hot, gumbel_noise, gumbel_softmax
 
 LN3 = math.log(3.0)
-
-
-def test_without_noise_it_is_a_softmax_with_a_temperature() -> None:
-    logits, none = torch.tensor([[0.0, LN3]]), torch.zeros(1, 2)
-    softer = gumbel_softmax(logits, none, None, (2,), temperature=1.0)
-    torch.testing.assert_close(softer, torch.tensor([[0.25, 0.75]]))
-    # 3² = 9 against 1.
-    sharper = gumbel_softmax(logits, none, None, (2,), temperature=0.5)
-    torch.testing.assert_close(sharper, torch.tensor([[0.1, 0.9]]))
-
-
-def test_noise_moves_logits_before_the_temperature_does() -> None:
-    noise = torch.tensor([[LN3, 0.0]])
-    drawn = gumbel_softmax(torch.tensor([[0.0, 0.0]]), noise, None, (2,), temperature=0.5)
-    torch.testing.assert_close(drawn, torch.tensor([[0.9, 0.1]]))
 
 
 def test_branches_sum_to_one_and_forbidden_choices_get_nothing() -> None:
@@ -80,8 +65,3 @@ def test_the_likeliest_choice_is_allowed_or_else_the_first() -> None:
     assert torch.equal(greedy_one_hot(logits, allowed, (3, 2)), expected)
     drawn = gumbel_softmax(logits, torch.zeros(2, 5), allowed, (3, 2), temperature=1.0)
     assert drawn.isfinite().all()
-
-
-def test_choices_are_counted_within_each_branch() -> None:
-    hot = one_hot_choices(torch.tensor([[[2, 0]], [[0, 1]]]), (3, 2))
-    assert hot.tolist() == [[[0.0, 0.0, 1.0, 1.0, 0.0]], [[1.0, 0.0, 0.0, 0.0, 1.0]]]

@@ -36,22 +36,9 @@ def test_an_inverse_error_adds_numbers_and_branches() -> None:
     assert error.item() == pytest.approx(1.25 + math.log(2.0) + math.log(4.0 / 3.0))
 
 
-def test_an_inverse_error_of_one_action_kind_is_that_alone() -> None:
-    none, nothing = torch.empty(1, 0), torch.empty(1, 0, dtype=torch.int64)
-    assert inverse_error(rows([2.0]), rows([0.0]), none, nothing, ()).item() == 4.0
-    certain = inverse_error(none, none, rows([50.0, 0.0]), torch.tensor([[0]]), (2,))
-    assert certain.item() == pytest.approx(0.0, abs=1e-6)
-
-
 def test_a_scale_is_the_root_mean_square_of_sums() -> None:
     scale = updated_scale(ReturnScale(0.0, 0.0), np.array([4.0, 4.0, 8.0]))
     assert scale == (3.0, 32.0)
     assert scale.deviation == pytest.approx(math.sqrt(32.0))
     # One more, of 0: (96 + 0)/4 = 24.
     assert updated_scale(scale, np.zeros(1)) == (4.0, 24.0)
-
-
-def test_nothing_new_leaves_a_scale_as_it_is() -> None:
-    scale = ReturnScale(2.0, 3.0)
-    assert updated_scale(scale, np.empty(0)) == scale
-    assert ReturnScale(0.0, 0.0).deviation == 0.0

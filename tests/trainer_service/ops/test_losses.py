@@ -1,10 +1,7 @@
 import pytest
 import torch
 
-from trainer_service.ops.losses import (
-    clipped_surrogate_loss,
-    clipped_value_loss,
-)
+from trainer_service.ops.losses import clipped_surrogate_loss, clipped_value_loss
 
 
 def test_surrogate_by_hand() -> None:

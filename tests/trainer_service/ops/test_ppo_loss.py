@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from typing import Any
 
 import pytest
@@ -77,24 +75,6 @@ def test_the_closed_form_equals_autograd_of_the_papers_terms(
     for gradient, reference in zip(gradients, expected, strict=True):
         if reference is not None and reference.numel():
             torch.testing.assert_close(gradient, reference)
-
-
-@pytest.mark.process
-def test_a_first_gradient_does_not_import_sympy() -> None:
-    # It takes half a second, in the middle of a run's first update.
-    program = """
-import sys, torch
-from trainer_service.ops.ppo_loss import PPOBatch, PPOSteps, ppo_loss, return_range
-rows, none = torch.ones(4), torch.ones(4, 0)
-batch = PPOBatch(torch.ones(4, 2), none.long(), none.bool(), rows, rows, rows[:, None], rows[:, None])
-mean, values = torch.zeros(4, 2, requires_grad=True), torch.zeros(4, 1, requires_grad=True)
-steps = PPOSteps(3e-4, 0.2, torch.ones(1), 0.5, 0.01, None)
-loss, _ = ppo_loss(mean, torch.zeros(2), none, values, batch, steps, ())
-loss.backward(inputs=[mean, values])
-assert mean.grad is not None and values.grad is not None
-assert "sympy" not in sys.modules
-"""
-    subprocess.run([sys.executable, "-c", program], check=True)
 
 
 def test_the_range_of_returns_counts_what_the_critic_thought_of_them() -> None:

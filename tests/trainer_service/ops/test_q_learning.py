@@ -27,11 +27,6 @@ def chance(seed: int = 1) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
 
 
-def test_the_best_choice_is_counted_within_its_branch() -> None:
-    assert masked_argmax(Q, None, ONE).tolist() == [[1], [0]]
-    assert masked_argmax(BRANCHED, None, TWO).tolist() == [[1, 1], [0, 0]]
-
-
 def test_what_is_forbidden_is_not_chosen_however_good_it_is() -> None:
     allowed = torch.tensor([[True, False, True], [False, True, False]])
     assert masked_argmax(Q, allowed, ONE).tolist() == [[2], [1]]
@@ -49,18 +44,6 @@ def test_an_action_is_worth_the_sum_over_its_branches() -> None:
     assert chosen_value(Q, torch.tensor([[2], [1]]), ONE).tolist() == [2.0, -1.0]
     assert chosen_value(BRANCHED, torch.tensor([[0, 2], [1, 1]]), TWO).tolist() == [7.0, -2.0]
     assert best_value(BRANCHED, None, TWO).tolist() == [9.0, 2.0]
-
-
-def test_any_leading_dimensions_will_do() -> None:
-    groups = torch.stack([BRANCHED, -BRANCHED])
-    assert masked_argmax(groups, None, TWO).shape == (2, 2, 2)
-    assert best_value(groups, None, TWO).tolist() == [[9.0, 2.0], [-6.0, 3.0]]
-    allowed = torch.ones((2, 2, 5), dtype=torch.bool)
-    assert exploring(torch.zeros((2, 2, 2), dtype=torch.int64), allowed, 1.0, chance(), TWO).shape == (
-        2,
-        2,
-        2,
-    )
 
 
 def test_one_estimate_chooses_and_the_other_judges() -> None:

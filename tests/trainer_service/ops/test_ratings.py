@@ -43,18 +43,6 @@ def test_changes_by_hand(rating: float, opponent: float, result: float, change: 
     assert rating_change(rating, opponent, result) == pytest.approx(change)
 
 
-@pytest.mark.parametrize("difference", [0.0, 37.5, 4000.0])
-@pytest.mark.parametrize("result", [0.0, 0.5, 1.0])
-def test_what_one_wins_the_other_loses(difference: float, result: float) -> None:
-    change = rating_change(1200.0 + difference, 1200.0, result)
-    assert rating_change(1200.0, 1200.0 + difference, 1.0 - result) == pytest.approx(-change, abs=1e-12)
-
-
-@pytest.mark.parametrize("rating", [1200.0, 1211.5, 1800.0, 400.0])
-def test_a_difference_is_the_inverse_of_an_expectation(rating: float) -> None:
-    assert elo_difference(expected_result(rating, 1200.0)) == pytest.approx(rating - 1200.0, abs=1e-9)
-
-
 def test_differences_by_hand() -> None:
     assert elo_difference(10 / 11) == pytest.approx(400.0)
     assert elo_difference(0.5) == 0.0
@@ -75,11 +63,6 @@ def test_differences_by_hand() -> None:
 )
 def test_wilson_intervals_by_hand(won: float, games: int, low: float, high: float) -> None:
     assert wilson_interval(won, games, z=2.0) == pytest.approx((low, high))
-
-
-def test_the_known_interval_of_eight_in_ten() -> None:
-    # Of 8 in 10 at 95 %, as published calculators give it.
-    assert wilson_interval(8, 10) == pytest.approx((0.4902, 0.9433), abs=1e-4)
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,7 @@
 import numpy as np
 import pytest
 
-from trainer_service.ops.returns import (
-    discounted_sums_so_far,
-    ragged_generalized_advantage,
-    standardize,
-)
+from trainer_service.ops.returns import discounted_sums_so_far, ragged_generalized_advantage, standardize
 
 
 def columns_advantage(
@@ -118,31 +114,6 @@ def test_trajectories_end_to_end_equal_each_on_its_own() -> None:
             gae_lambda=0.9,
         )
         np.testing.assert_allclose(together[start : start + length], alone[:, 0])
-
-
-def test_signals_at_once_equal_each_on_its_own() -> None:
-    rng = np.random.default_rng(4)
-    lengths, discounts = np.array([5, 1, 30]), np.array([0.99, 0.5])
-    rewards, values, bootstrap = (rng.normal(size=(rows, 2)).astype(np.float32) for rows in (36, 36, 3))
-    together = ragged_generalized_advantage(
-        rewards, values, bootstrap, lengths, discount=discounts, gae_lambda=0.9
-    )
-    for signal, discount in enumerate(discounts.tolist()):
-        columns = rewards[:, signal], values[:, signal], bootstrap[:, signal]
-        alone = ragged_generalized_advantage(*columns, lengths, discount=discount, gae_lambda=0.9)
-        np.testing.assert_array_equal(together[:, signal], alone)
-
-
-def test_no_trajectory_has_no_advantage() -> None:
-    nothing = np.empty(0)
-    assert (
-        len(
-            ragged_generalized_advantage(
-                nothing, nothing, nothing, np.empty(0, np.int64), discount=1, gae_lambda=1
-            )
-        )
-        == 0
-    )
 
 
 def test_standardized_values_have_mean_zero_and_deviation_one() -> None:

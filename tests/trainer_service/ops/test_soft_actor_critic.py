@@ -68,14 +68,6 @@ def test_both_kinds_of_entropy_count_in_hybrid_actions() -> None:
     assert value.item() == pytest.approx(2.0 + 0.25 * math.log(2) + 0.5 * 4.0)
 
 
-def test_signals_share_one_entropy() -> None:
-    q = torch.tensor([[1.0, 10.0], [2.0, 5.0]]).view(2, 1, 2, 1)
-    drawn = Drawn(torch.zeros(1, 1), torch.tensor([-4.0]), None)
-    values = soft.soft_values(q, drawn, torch.tensor([0.5]), ())
-    assert values.tolist() == [[2.0, 6.0]]
-    assert values.sum().item() == 1.0 + 5.0 + 0.5 * 4.0
-
-
 def test_the_soft_optimum_is_a_softmax_with_logsumexp_value() -> None:
     q = torch.tensor([1.0, -0.5, 0.3, 2.0], dtype=torch.float64)
     alpha = torch.tensor([0.7], dtype=torch.float64)
@@ -109,15 +101,6 @@ def test_targets_by_hand() -> None:
     assert targets.tolist() == [[6.0, 1.0], [1.0, 3.0]]
 
 
-def test_what_was_taken_is_worth_the_mean_over_its_branches() -> None:
-    q = torch.arange(20.0).view(2, 1, 2, 5)
-    # Choice 1 of the first branch, 2 of the second: columns 1 and 4.
-    taken = soft.taken_values(q, torch.tensor([[1, 4]]))
-    assert taken.tolist() == [[[2.5, 7.5]], [[12.5, 17.5]]]
-    numbers = soft.taken_values(q[..., :1], torch.empty((1, 0), dtype=torch.int64))
-    assert numbers.tolist() == [[[0.0, 5.0]], [[10.0, 15.0]]]
-
-
 def test_the_critics_losses_by_hand() -> None:
     errors = torch.tensor([[[2.0], [0.0]], [[1.0], [3.0]]])
     assert soft.critic_loss(errors, None).tolist() == [1.0, 2.5]
@@ -131,14 +114,6 @@ def test_target_entropies_count_what_is_allowed() -> None:
         targets, torch.tensor([[0.2 * math.log(2), 0.2 * math.log(2), -3.0], [0.0, 0.0, -3.0]])
     )
     assert soft.target_entropies(2, torch.empty((4, 0), dtype=torch.bool), ()).tolist() == [[-2.0]] * 4
-
-
-def test_entropies_are_those_that_the_bonus_pays_for() -> None:
-    drawn = Drawn(torch.zeros(1, 1), torch.tensor([-4.0]), log(0.5, 0.5))
-    entropies = soft.entropies(drawn, (2,))
-    torch.testing.assert_close(entropies, torch.tensor([[math.log(2), 4.0]]))
-    bonus = soft.entropy_bonus(drawn, torch.tensor([1.0, 1.0]), (2,))
-    torch.testing.assert_close(bonus, entropies.sum(dim=1))
 
 
 def test_too_little_entropy_lets_the_temperature_grow() -> None:

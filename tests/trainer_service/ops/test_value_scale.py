@@ -39,23 +39,6 @@ def test_two_batches_weigh_nearly_the_same() -> None:
     assert deviation.square().tolist() == pytest.approx([5.0], abs=1e-4)
 
 
-def test_no_returns_change_nothing() -> None:
-    moments = updated_return_moments(initial_return_moments(1), returns(1, 3))
-    assert updated_return_moments(moments, returns()[:0]) is moments
-
-
-def test_a_long_run_keeps_its_deviation() -> None:
-    means, deviations = torch.tensor([50.0, 100, 500, 1000, -200, 0]), torch.tensor([2.0, 1, 5, 5, 3, 1])
-    moments, draws = initial_return_moments(6), torch.Generator().manual_seed(0)
-    batches = torch.randn((100, 64, 6), generator=draws) * deviations + means
-    for minibatch in range(12_000):
-        moments = updated_return_moments(moments, batches[minibatch % 100])
-    mean, deviation = scale_of(moments)
-    exact = batches.double().flatten(0, 1)
-    assert mean.tolist() == pytest.approx(exact.mean(dim=0).tolist(), abs=1e-3)
-    assert deviation.tolist() == pytest.approx(exact.std(dim=0).tolist(), rel=1e-3)
-
-
 def test_a_new_scale_keeps_what_was_learned() -> None:
     weight, bias = preserved(
         torch.tensor([[2.0]]),

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import pytest
-import torch
 from behavior_worlds import observe
 
-from trainer_service.learning.networks.encoders.normalizer import ObservationNormalizer
-from trainer_service.learning.networks.policies.actor_critic import ActorCritic
 from trainer_service.running.behaviors.behavior import Behavior
 from trainer_service.running.behaviors.saving import checkpoint_of
 from trainer_service.running.collection.collector import BehaviorTick
@@ -44,27 +41,36 @@ def live() -> Callable[[Behavior, World, int], None]:
 
 
 @pytest.fixture
-def values_of() -> Callable[..., np.ndarray]:
-    """Values of observations by a behavior's critic, one row per observation."""
+def small(make_behavior: Callable[..., Behavior]) -> Callable[..., Behavior]:
+    """A behavior with a small network and these hyperparameters; some keywords are of its body and its network."""
 
-    def values(behavior: Behavior, *sensors: Sequence[Sequence[float]]) -> np.ndarray:
-        settings, state = behavior.settings, checkpoint_of(behavior).algorithm
-        network = ActorCritic(
-            behavior.spec,
-            settings.network_settings,
-            value_heads=len(settings.reward_signals),
-            shared_critic=settings.hyperparameters.shared_critic,
+    def make(
+        trainer_type: str,
+        *,
+        units: int = 8,
+        layers: int = 1,
+        normalize: bool = False,
+        memory: Any = None,
+        gamma: float = 0.99,
+        reward_signals: Any = None,
+        time_horizon: int = 16,
+        max_steps: int = 10**6,
+        **others: Any,
+    ) -> Behavior:
+        of_body = ("sizes", "continuous", "branches", "seed", "decoupled")
+        body = {key: others.pop(key) for key in of_body if key in others}
+        network = {"hidden_units": units, "num_layers": layers, "normalize": normalize, "memory": memory}
+        return make_behavior(
+            trainer_type=trainer_type,
+            hyperparameters=others,
+            network_settings=network,
+            reward_signals=reward_signals or {"extrinsic": {"gamma": gamma, "strength": 1.0}},
+            time_horizon=time_horizon,
+            max_steps=max_steps,
+            **body,
         )
-        network.load_state_dict(state["network"])
-        normalizer = ObservationNormalizer(
-            behavior.spec.observation_specs, normalize=settings.network_settings.normalize
-        )
-        normalizer.load_state_dict(state["normalizer"])
-        with torch.inference_mode():
-            seen = normalizer([torch.tensor(sensor, dtype=torch.float32) for sensor in sensors])
-            return network.values(seen).numpy()
 
-    return values
+    return make
 
 
 @pytest.fixture

@@ -71,7 +71,7 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
     "qmix": [{"replay": {"type": "uniform"}, "state": "joint"}],
     "dqn_consensus": [{"consensus_every": 1, "replay": PRIORITIZED, "n_step": 2}],
     "sic": [{"replay": PRIORITIZED}],
-    "mappo": [{"share": "none"}, {"learning_rate_schedule": "linear"}],
+    "mappo": [{"share": "none"}, {"learning_rate_schedule": "adaptive", "target_kl": 0.02}],
     "happo": [{"share": "none"}],
     "coma": [{"share": "none", "target_update": 3}],
 }
@@ -101,7 +101,7 @@ def test_a_variant_goes_on_bit_for_bit(
 
 
 @pytest.mark.parametrize("ticks", [1, 30], ids=["before-learning", "overwriting"])
-@pytest.mark.parametrize("trainer_type", ["dqn", "sac", "td3", "qmix", "maddpg"])
+@pytest.mark.parametrize("trainer_type", ["dqn", "maddpg"])
 def test_a_buffer_is_resumed_empty_and_overwritten(tmp_path: Path, trainer_type: str, ticks: int) -> None:
     settings = settings_for(trainer_type, None, False, buffer_size=60)
     actions = actions_of(settings)

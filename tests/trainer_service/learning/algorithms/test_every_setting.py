@@ -29,17 +29,8 @@ from trainer_service.running.behaviors.behavior import Behavior
 from trainer_service.running.behaviors.saving import checkpoint_of
 from trainer_service.running.collection.records import BehaviorTick
 from unity_bridge import specs
-from unity_bridge.specs import (
-    GLOBAL_STATE,
-    ActionSpec,
-    BehaviorSpec,
-    ObservationSpec,
-    ObservationType,
-)
+from unity_bridge.specs import GLOBAL_STATE, ActionSpec, BehaviorSpec, ObservationSpec, ObservationType
 from unity_bridge.steps import StepBatch
-
-Path = tuple[str, ...]
-"""Keys from the behavior's section down to a setting."""
 
 GROUP, AGENTS, TICKS = 3, 6, 26
 SMALL = {"hidden_units": 8, "num_layers": 1}
@@ -257,8 +248,12 @@ def cases() -> Iterator[Any]:
             continue
         key = dotted.rpartition(".")[2]
         own = dotted.startswith("hyperparameters.") and key in vars(hyper).get("__annotations__", {})
-        is_signal = dotted.startswith("reward_signals.")
-        quick = own or (trainer_type in _REPRESENTATIVES and not is_signal) or trainer_type in ("ppo", "sac")
+        shared = (
+            ("ppo", "sac")
+            if dotted.startswith(("network_settings.", "reward_signals."))
+            else _REPRESENTATIVES
+        )
+        quick = own or trainer_type in shared
         marks = () if quick else pytest.mark.thorough
         yield pytest.param(trainer_type, dotted, id=f"{trainer_type}-{dotted}", marks=marks)
 
@@ -418,22 +413,6 @@ def test_policies_that_draw_no_actions_explore_nevertheless(trainer_type: str) -
     greedy = parsed(with_value(given, "network_settings.deterministic", True))
     assert is_remarked(greedy, "network_settings.deterministic")
     assert lived(greedy.model_dump_json(), spec) == lived(parsed(given).model_dump_json(), spec)
-
-
-@pytest.mark.parametrize(("trainer_type", "tag"), [("coma", "Policy/Epsilon"), ("mappo", None)])
-def test_no_tag_reports_a_setting_without_effect(trainer_type: str, tag: str | None) -> None:
-    spec = spec_for(trainer_type, "")
-    behavior = Behavior("Probe", spec, parsed(base_of(trainer_type)), Compute(torch.device("cpu"), 1))
-    behavior.prepare()
-    world = World(spec)
-    batch = world.begin()
-    while not behavior.updates:
-        observe(behavior, BehaviorTick(0, 0, batch))
-        told = behavior.update() if behavior.ready_to_update() else {}
-        (actions,) = behavior.collector.act()
-        batch = world.step(actions)
-    assert tag not in told
-    assert ("Policy/Epsilon" in told) == (tag is None)
 
 
 def test_every_exception_is_a_setting() -> None:

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from seeds import seeds
+from behavior_worlds import OneDecision
 
 from trainer_service.errors import UserError
 from trainer_service.running.behaviors.behavior import Behavior
 from trainer_service.running.behaviors.saving import checkpoint_of, restore
 from trainer_service.running.policy import Policy
-from unity_bridge.simulators.scene import concatenate, step_batch
 from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationSpec
 from unity_bridge.steps import ActionBatch, StepBatch
 
 AGENTS = 8
-IDS = np.arange(AGENTS, dtype=np.int64)
 SMALL_NETWORK = {"hidden_units": 16, "num_layers": 1}
 SPEC = BehaviorSpec((ObservationSpec("sensor_0", (2,)),), ActionSpec(1, (3,)))
 
@@ -29,25 +28,24 @@ TUNING: dict[str, dict[str, Any]] = {
 }
 
 
-class Toss:
-    """A world of random observations that pays nothing; every episode is one decision."""
+class Toss(OneDecision):
+    """Sees what the expert saw, allows all choices, and remembers the numbers that it was given."""
 
-    def __init__(self, seed: int = 1) -> None:
-        self.rng = np.random.default_rng(seed)
+    def __init__(self) -> None:
+        super().__init__(AGENTS)
         self.executed: list[np.ndarray] = []
 
     def begin(self) -> StepBatch:
-        return self.rows()
+        self.seen = self.rng.normal(size=(AGENTS, 2)).astype(np.float32)
+        return self.rows(np.zeros(AGENTS))
 
     def step(self, actions: ActionBatch) -> StepBatch:
         self.executed.append(actions.continuous.copy())
-        return concatenate(self.rows(terminated=np.ones(AGENTS, np.bool_)), self.begin())
+        return super().step(actions)
 
-    def rows(self, **ends: Any) -> StepBatch:
-        seen = self.rng.normal(size=(AGENTS, 2)).astype(np.float32)
-        allowed = np.ones((AGENTS, 3), np.bool_)
-        nothing = np.zeros(AGENTS, np.float32)
-        return step_batch([seen], nothing, agent_ids=IDS, allowed_actions=allowed, **ends)
+    def rows(self, rewards: np.ndarray, **ends: Any) -> StepBatch:
+        batch = super().rows(rewards, **ends)
+        return replace(batch, allowed_actions=np.ones_like(batch.allowed_actions))
 
 
 @pytest.fixture
@@ -91,13 +89,6 @@ def make(make_behavior, demo):
     return build
 
 
-def leaves(content: Any, path: str = "") -> dict[str, Any]:
-    if isinstance(content, dict | list):
-        items = content.items() if isinstance(content, dict) else enumerate(content)
-        return {name: leaf for key, value in items for name, leaf in leaves(value, f"{path}/{key}").items()}
-    return {path: content}
-
-
 @learners
 def test_imitators_report_under_ml_agents_tags(make, live, trainer: str) -> None:
     behavior = make(trainer)
@@ -135,9 +126,8 @@ def test_the_discriminator_sees_what_the_simulator_got(make, live, monkeypatch: 
 
 
 @learners
-@seeds(1, 2, 3)
 @pytest.mark.probe
-def test_imitation_alone_reproduces_the_expert(make, live, trainer: str, seed: int) -> None:
+def test_imitation_alone_reproduces_the_expert(make, live, trainer: str) -> None:
     # Seen by the discriminator alone, without cloning; the policy starts from 0 and all choices alike.
     demo_path = make(trainer).settings.reward_signals["gail"].demo_path
     gail = {
@@ -149,56 +139,34 @@ def test_imitation_alone_reproduces_the_expert(make, live, trainer: str, seed: i
     }
     behavior = make(
         trainer,
-        seed=seed,
         reward_signals={"gail": gail},
         behavioral_cloning=None,
         hyperparameters={**TUNING[trainer], "learning_rate": 3e-3, "learning_rate_schedule": "constant"},
     )
-    live(behavior, Toss(seed), 50 if trainer == "ppo" else 250)
+    live(behavior, Toss(), 50 if trainer == "ppo" else 250)
     seen = np.random.default_rng(9).normal(size=(64, 2)).astype(np.float32)
     done = Policy(checkpoint_of(behavior)).act([seen])
     assert (done.discrete == 2).mean() > 0.9
     assert 0.2 < done.continuous.mean() < 0.7
 
 
-@learners
-def test_a_recording_that_does_not_fit_is_named(make, write_demo, shown, trainer: str) -> None:
+def test_a_recording_that_does_not_fit_is_named(make, write_demo, shown) -> None:
     other = BehaviorSpec((ObservationSpec("other", (7,)),), SPEC.action_spec)
     seen = np.zeros((2, 7), np.float32)
     path = write_demo(other, shown([seen], np.zeros((1, 1)), np.zeros((1, 1))), file="other.demo")
     with pytest.raises(UserError, match=r"behavior 'Probe': '.*other\.demo'.*shape \(7,\).*has \(2,\)"):
-        make(trainer, path=path).prepare()
+        make("ppo", path=path).prepare()
 
 
-@learners
-def test_inference_needs_no_recording(make, live, demo: Path, trainer: str) -> None:
-    trained = make(trainer)
+def test_inference_needs_no_recording(make, live, demo: Path) -> None:
+    trained = make("ppo")
     live(trained, Toss(), 2)
     demo.unlink()
-    acting = make(trainer, learns=False)
+    acting = make("ppo", learns=False)
     restore(acting, checkpoint_of(trained))
     seen = np.ones((3, 2), np.float32)
     ours, theirs = (Policy(checkpoint_of(each)).act([seen]) for each in (trained, acting))
     assert np.array_equal(ours.continuous, theirs.continuous)
     acting.prepare()
     with pytest.raises(UserError, match=r"expert\.demo"):
-        make(trainer).prepare()
-
-
-@learners
-def test_a_run_past_its_cloning_needs_no_recording(make, live, demo: Path, trainer: str) -> None:
-    cloning = {"demo_path": str(demo), "steps": 200}
-    settings: dict[str, Any] = {"reward_signals": {"extrinsic": {}}, "behavioral_cloning": cloning}
-    early, late = make(trainer, **settings), make(trainer, **settings)
-    live(late, Toss(), 1)
-    late.step = 200
-    demo.unlink()
-    for trained, needs in ((early, True), (late, False)):
-        resumed = make(trainer, seed=99, **settings)
-        restore(resumed, checkpoint_of(trained))
-        if needs:
-            with pytest.raises(UserError, match=r"expert\.demo"):
-                resumed.prepare()
-        else:
-            resumed.prepare()
-            live(resumed, Toss(), 1)
+        make("ppo").prepare()

@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 import torch
 from behavior_worlds import begin_world, observe, run_ticks, state
-from every_trainer import actions_of, combinations, make_behavior, settings_for, settings_of
+from every_trainer import actions_of, make_behavior, settings_for, settings_of
 from replay_files import save_replay_file
+from seeds import quick_where
 from short_episodes import DECISIONS, ShortEpisodes
 from simulated_device import DEVICE, MixedDevicesError, SimulatedDevice, on_cpu
 
@@ -25,17 +26,14 @@ from trainer_service.running.runs.checkpoint import load_checkpoint, save_checkp
 from unity_bridge.simulators.scene import camera_sensor, entity_sensor, vector_sensor
 from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationSpec, ObservationType
 
-DRAWING = {
-    "extrinsic": {},
-    "gail": {"demo_path": "some.demo", "use_vail": True},
-    "curiosity": {},
-}
+DRAWING = {"extrinsic": {}, "gail": {"demo_path": "some.demo", "use_vail": True}, "curiosity": {}}
 
 SENSORS = (
     camera_sensor("picture", 36, 36),
     entity_sensor("things", 3, 2),
     vector_sensor("goal", 2, ObservationType.GOAL_SIGNAL),
 )
+QUICK = ("ppo", "coma", "sac", "idqn")
 STRETCH = 12 * DECISIONS
 """Ticks after which nothing is unfinished: whole episodes, and whole rollouts."""
 
@@ -113,18 +111,23 @@ def assert_same_numbers(settings: TrainerSettings, sensors: Sequence[Observation
 
 @pytest.mark.probe
 @pytest.mark.parametrize(
-    ("trainer_type", "memory", "curious"),
-    [each for each in combinations() if bool(each.values[1]) == each.values[2]],
+    ("trainer_type", "remembers"),
+    [
+        quick_where(name in QUICK and not remembers, name, remembers)
+        for name, hyper in HYPERPARAMETERS.items()
+        for remembers in (False, *([True] if hyper.supports_memory else []))
+    ],
 )
-def test_updates_on_another_device_give_the_numbers_of_the_cpu(
-    trainer_type: str, memory: str | None, curious: bool
-) -> None:
-    assert_same_numbers(settings_for(trainer_type, memory, curious))
+def test_updates_on_another_device_give_the_numbers_of_the_cpu(trainer_type: str, remembers: bool) -> None:
+    memory = "lstm" if remembers else None
+    assert_same_numbers(settings_for(trainer_type, memory, remembers))
 
 
 @pytest.mark.probe
-@pytest.mark.parametrize("memory", [None, pytest.param("gru", marks=pytest.mark.thorough)])
-@pytest.mark.parametrize("trainer_type", ["ppo", "sac", "dqn", "poca"])
+@pytest.mark.parametrize(
+    ("trainer_type", "memory"),
+    [("dqn", None), quick_where(False, "ppo", None), quick_where(False, "sac", "gru")],
+)
 def test_updates_on_another_device_take_sensors_of_every_kind(trainer_type: str, memory: str | None) -> None:
     assert_same_numbers(settings_for(trainer_type, memory, False), SENSORS)
 
@@ -148,10 +151,14 @@ def waits_of_an_update(settings: TrainerSettings) -> int:
 
 
 @pytest.mark.probe
-@pytest.mark.parametrize("memory", [None, "lstm", pytest.param("gru", marks=pytest.mark.thorough)])
 @pytest.mark.parametrize(
-    ("trainer_type", "key", "few", "many"),
-    [("ppo", "batch_size", 24, 12), ("sac", "steps_per_update", 8, 4), ("dqn", "steps_per_update", 8, 4)],
+    ("trainer_type", "key", "few", "many", "memory"),
+    [
+        ("ppo", "batch_size", 24, 12, None),
+        ("dqn", "steps_per_update", 8, 4, "lstm"),
+        quick_where(False, "ppo", "batch_size", 24, 12, "lstm"),
+        quick_where(False, "sac", "steps_per_update", 8, 4, "lstm"),
+    ],
 )
 def test_more_gradient_steps_do_not_wait_for_the_device_more_often(
     trainer_type: str, key: str, few: float, many: float, memory: str | None
@@ -172,7 +179,7 @@ def test_more_gradient_steps_do_not_wait_for_the_device_more_often(
 @pytest.mark.filterwarnings(
     "ignore:.*copying from a non-meta parameter"
 )  # torch knows no meta that holds numbers
-@pytest.mark.parametrize("trainer_type", list(HYPERPARAMETERS))
+@pytest.mark.parametrize("trainer_type", [quick_where(name in QUICK, name) for name in HYPERPARAMETERS])
 def test_a_checkpoint_moves_to_another_device_and_back(trainer_type: str, tmp_path: Path) -> None:
     settings = settings_for(trainer_type, None, curious=False)
     actions = actions_of(settings)

@@ -19,6 +19,7 @@ from unity_bridge.simulators.registry import open_scene
             "basic",
             "ddpg needs continuous actions alone; the behavior has 0 continuous and 1 discrete",
         ),
+        ("idqn", "3dball", "idqn needs discrete actions"),
         ("coma", "3dball", "coma needs actions of one discrete branch, the behavior has 2 continuous"),
         ("maddpg", "gridworld", "maddpg needs sensors that are vectors"),
         ("sic", "gridworld", "a group whose agents communicate needs sensors that are vectors"),

@@ -1,7 +1,4 @@
-"""A reward that chance does not find: the task's own is not enough, curiosity or novelty beside it is.
-
-Learned from seeds that were not picked: 1 and 2.
-"""
+"""A reward that chance does not find: the task's own is not enough, curiosity or novelty beside it is."""
 
 from __future__ import annotations
 
@@ -10,7 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 from behavior_worlds import observe
-from seeds import seeds
 
 from trainer_service.running.behaviors.behavior import Behavior
 from trainer_service.running.collection.collector import BehaviorTick
@@ -55,25 +51,22 @@ class Chain:
 
 
 @pytest.mark.probe
-@seeds(1, 2)
 @pytest.mark.parametrize(
     ("signals", "finds_it"),
     [
         ({}, False),
         ({"curiosity": {"strength": 0.1}}, True),
-        ({"rnd": {"strength": 0.5}}, True),
-        ({"rnd": {"strength": 0.3, "normalize_rewards": True}}, True),
+        pytest.param({"rnd": {"strength": 0.3, "normalize_rewards": True}}, True, marks=pytest.mark.thorough),
     ],
-    ids=["nothing-else", "curiosity", "rnd", "rnd-normalized"],
+    ids=["nothing-else", "curiosity", "rnd"],
 )
 def test_intrinsic_rewards_lead_to_a_sparse_reward(
-    make_behavior, signals: dict[str, dict[str, Any]], finds_it: bool, seed: int
+    make_behavior, signals: dict[str, dict[str, Any]], finds_it: bool
 ) -> None:
     own = {"learning_rate": 1e-3, "network_settings": {"hidden_units": 32}}
     behavior = make_behavior(
         sizes=(LENGTH,),
         branches=(2,),
-        seed=seed,
         hyperparameters={
             "batch_size": 64,
             "buffer_size": 512,
@@ -85,47 +78,14 @@ def test_intrinsic_rewards_lead_to_a_sparse_reward(
         reward_signals={"extrinsic": {}, **{name: {**own, **signal} for name, signal in signals.items()}},
         max_steps=10**6,
     )
-    world = walked(behavior, seed)
+    world = walked(behavior)
     assert (np.mean(world.arrived[-50:]) > 0.8) == finds_it
     assert any(world.arrived) == finds_it
 
 
-@pytest.mark.thorough
-@pytest.mark.probe
-@seeds(1, 2)
-@pytest.mark.parametrize("novelty", [False, True], ids=["nothing-else", "rnd"])
-def test_novelty_leads_a_value_learner_there_too(make_behavior, novelty: bool, seed: int) -> None:
-    # One value for both, and one chance in ten to do anything: that alone never gets to the end.
-    rnd = {
-        "strength": 0.3,
-        "normalize_rewards": True,
-        "learning_rate": 1e-3,
-        "network_settings": {"hidden_units": 32},
-    }
-    behavior = make_behavior(
-        sizes=(LENGTH,),
-        branches=(2,),
-        seed=seed,
-        trainer_type="dqn",
-        hyperparameters={
-            "batch_size": 64,
-            "buffer_size": STEPS,
-            "learning_rate": 1e-3,
-            "steps_per_update": 8,
-            "n_step": 3,
-            "exploration_initial": 0.1,
-            "exploration_final": 0.1,
-        },
-        network_settings={"hidden_units": 32, "num_layers": 1},
-        reward_signals={"extrinsic": {}, **({"rnd": rnd} if novelty else {})},
-        max_steps=10**6,
-    )
-    assert (sum(walked(behavior, seed).arrived) > 50) == novelty
-
-
-def walked(behavior: Behavior, seed: int) -> Chain:
+def walked(behavior: Behavior) -> Chain:
     """The chain after a behavior has lived and learned in it for so many steps."""
-    world = Chain(seed)
+    world = Chain(1)
     batch = world.begin()
     while behavior.step < STEPS:
         observe(behavior, BehaviorTick(simulator=0, team=0, batch=batch))

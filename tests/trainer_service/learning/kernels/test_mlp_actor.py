@@ -10,6 +10,7 @@ import torch
 from fuzzing import examples
 from hypothesis import given
 from hypothesis import strategies as st
+from made_trajectories import trajectories_of
 
 from trainer_service.config import TrainerSettings
 from trainer_service.learning.algorithms import Compute
@@ -25,12 +26,7 @@ SPEC = BehaviorSpec((ObservationSpec("order", (3,)), ObservationSpec("trolley", 
 
 
 def learner(
-    spec: BehaviorSpec = SPEC,
-    *,
-    seed: int = 1,
-    normalize: bool = True,
-    kind: type[PPO] = PPO,
-    **network: Any,
+    spec: BehaviorSpec = SPEC, *, seed: int = 1, normalize: bool = True, kind: type[PPO] = PPO, **network: Any
 ) -> PPO:
     settings = TrainerSettings.model_validate(
         {
@@ -85,19 +81,15 @@ def assert_decides_alike(fast: PPO, slow: PPO, spec: BehaviorSpec = SPEC, agents
 def experience(spec: BehaviorSpec = SPEC, steps: int = 16) -> Trajectories:
     observations, _ = seen(spec, steps)
     actions, rng = spec.action_spec, np.random.default_rng(2)
-    return Trajectories(
-        observations=tuple(observations),
+    return trajectories_of(
+        observations,
+        [steps],
         continuous_actions=rng.normal(size=(steps, actions.continuous_size)).astype(np.float32),
         discrete_actions=np.zeros((steps, actions.discrete_size), np.int64),
         allowed_actions=np.ones((steps, actions.mask_size), np.bool_),
         log_probs=np.full(steps, -3.0, np.float32),
-        memories=np.empty((steps, 0), np.float32),
         rewards=rng.normal(size=steps).astype(np.float32),
-        group_rewards=np.zeros(steps, np.float32),
-        lengths=np.array([steps]),
-        final_observations=tuple(sensor[-1:] for sensor in observations),
         final_allowed_actions=np.ones((1, actions.mask_size), np.bool_),
-        final_memories=np.empty((1, 0), np.float32),
         terminated=np.array([True]),
     )
 
@@ -148,15 +140,6 @@ def test_the_fast_path_decides_by_weights_as_they_are_after_each_change(
     assert_decides_alike(fast, slow)
 
 
-def test_a_resumed_learner_decides_as_the_one_that_never_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(SLOW, raising=False)
-    first, resumed = learner(), learner(seed=2)
-    assert_decides_alike(first, learner())
-    resumed.actor.act(ActRequest(*seen(SPEC, 4), np.empty((4, 0), np.float32)))
-    resumed.load_state_dict(first.state_dict())
-    assert_decides_alike(first, resumed)
-
-
 def test_deterministic_play_draws_nothing_and_takes_the_likeliest(monkeypatch: pytest.MonkeyPatch) -> None:
     fast, slow = pair(monkeypatch)
     observations, allowed = seen(SPEC, 6)
@@ -166,19 +149,6 @@ def test_deterministic_play_draws_nothing_and_takes_the_likeliest(monkeypatch: p
         decide(slow, observations, allowed, deterministic=True),
     )
     assert torch.equal(fast.actor.stream.get_state(), before)
-
-
-def test_drawn_actions_lie_around_what_an_exported_model_would_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    fast, _ = pair(monkeypatch)
-    fast.record(experience())
-    network = fast.actor.policy_network()
-    observations, allowed = seen(SPEC, 4)
-    parameters = network.forward([torch.from_numpy(sensor) for sensor in observations])
-    noise = torch.empty(4, 2).normal_(generator=torch.Generator().manual_seed(5))
-    fast.actor.stream.manual_seed(5)
-    drawn = decide(fast, observations, allowed).continuous_actions
-    expected = parameters.mean + noise * parameters.log_sigma.exp()
-    np.testing.assert_allclose(drawn, expected.detach().numpy(), rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize(

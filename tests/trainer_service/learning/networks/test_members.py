@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
 import torch
@@ -11,13 +10,11 @@ from torch import Tensor
 
 from trainer_service.config import NetworkSettings
 from trainer_service.config.hyperparameters.common import Sharing
-from trainer_service.learning.networks.critics.joint_critic import JointCritic
 from trainer_service.learning.networks.encoders.memory import Sequences
 from trainer_service.learning.networks.encoders.normalizer import ObservationNormalizer
 from trainer_service.learning.networks.groups.agent_networks import AgentNetworks
 from trainer_service.learning.networks.groups.group_q_network import make_q_network
 from trainer_service.learning.networks.groups.histories import GroupInput, Histories
-from trainer_service.learning.networks.groups.member_networks import MemberNetworks
 from trainer_service.learning.networks.groups.stacked_actor_critic import (
     MemberCritics,
     StackedCritics,
@@ -26,21 +23,19 @@ from trainer_service.learning.networks.groups.stacked_actor_critic import (
 from trainer_service.learning.networks.members import (
     acted_columns,
     actions_of_agents,
-    agents_with,
     branches_of_agents,
     continuous_of_agents,
     member_views,
     observed_columns,
     sensors_of_agents,
 )
-from trainer_service.learning.networks.policies.action_heads import ActionDistributions, ActionParameters
+from trainer_service.learning.networks.policies.action_heads import ActionParameters
 from trainer_service.learning.networks.policies.group_actors import AgentActor, GroupActors
 from trainer_service.learning.rollout.agent_padding import padded_spec
 from trainer_service.learning.rollout.observation_selector import make_selector
-from unity_bridge.simulators.scene import camera_sensor, vector_sensor
-from unity_bridge.specs import GLOBAL_STATE, ActionSpec, BehaviorSpec, MemberSpec
+from unity_bridge.simulators.scene import vector_sensor
+from unity_bridge.specs import ActionSpec, BehaviorSpec, MemberSpec
 
-STATE = vector_sensor(GLOBAL_STATE, 2)
 KEEPER = MemberSpec("Keeper", (vector_sensor("eyes", 3), vector_sensor("clock", 1)), ActionSpec(2, (3,)), 1)
 PLAYER = MemberSpec("Player", (vector_sensor("feet", 2), vector_sensor("clock", 1)), ActionSpec(1, (2, 2)), 2)
 TEAM = make_selector(padded_spec([KEEPER, PLAYER]), with_state=False, num_agents=3).spec
@@ -117,73 +112,7 @@ def test_members_that_have_the_same_are_not_padded() -> None:
     assert [mark(alone) for mark in marks] == [None] * 5
 
 
-def test_who_is_shown_the_state_of_the_environment() -> None:
-    blind = MemberSpec("Blind", (vector_sensor("touch", 1),), ActionSpec(1), 2)
-    seeing = MemberSpec("Seeing", (vector_sensor("touch", 1), STATE), ActionSpec(1), 1)
-    assert agents_with(padded_spec([blind, seeing]), [1]) == [2]
-    assert agents_with(padded_spec([blind, seeing]), [0]) is None
-
-
-def test_sensors_with_pictures_are_seen_as_they_are() -> None:
-    camera = MemberSpec("Camera", (camera_sensor("camera", 4, 4),), ActionSpec(1), 1)
-    assert observed_columns(padded_spec([KEEPER, camera]), [0, 1, 2]) is None
-
-
 # Distributions of actions
-
-
-def parameters(has: list[list[float]] | None, *, columns: int) -> ActionParameters:
-    mean, log_sigma = torch.randn(2, columns), torch.randn(2, columns)
-    marks = None if has is None else torch.tensor(has)
-    if marks is not None:
-        mean, log_sigma = mean * marks, log_sigma * marks
-    return ActionParameters(mean.requires_grad_(), log_sigma.requires_grad_(), torch.randn(2, 0), marks)
-
-
-def test_numbers_that_an_agent_lacks_are_0_and_count_nowhere() -> None:
-    padded, own = ActionDistributions(ActionSpec(3)), ActionDistributions(ActionSpec(1))
-    wide = parameters([[1, 0, 0], [1, 0, 0]], columns=3)
-    narrow = ActionParameters(wide.mean[:, :1], wide.log_sigma[:, :1], wide.logits)
-    with torch.no_grad():
-        done, _, log_prob = padded.sample(wide, None, torch.Generator().manual_seed(1))
-    assert done[:, 0].abs().min() > 0
-    assert torch.equal(done[:, 1:], torch.zeros(2, 2))
-    nothing = torch.empty((2, 0), dtype=torch.int64)
-    torch.testing.assert_close(log_prob, own.log_prob(narrow, None, done[:, :1], nothing))
-    torch.testing.assert_close(log_prob, padded.log_prob(wide, None, done, nothing))
-    torch.testing.assert_close(padded.entropy(wide, None), own.entropy(narrow, None))
-    (padded.log_prob(wide, None, done, nothing) + padded.entropy(wide, None)).sum().backward()
-    for gradient in (wide.mean.grad, wide.log_sigma.grad):
-        assert gradient is not None
-        assert gradient[:, 0].abs().min() > 0
-        assert torch.equal(gradient[:, 1:], torch.zeros(2, 2))
-
-
-def test_an_agent_without_numbers_has_no_density_and_no_entropy_of_them() -> None:
-    heads = ActionDistributions(ActionSpec(2))
-    some = parameters([[0, 0], [1, 1]], columns=2)
-    with torch.no_grad():
-        done, nothing, log_prob = heads.sample(some, None, torch.Generator().manual_seed(1))
-    assert log_prob[0] == 0.0
-    assert heads.log_prob(some, None, done, nothing)[0] == 0.0
-    entropy = heads.entropy(some, None).detach()
-    assert entropy[0] == 0.0
-    assert entropy[1] == pytest.approx(some.log_sigma[1].mean().item() + 1.4189385, abs=1e-5)
-
-
-def test_a_branch_that_an_agent_lacks_is_no_choice() -> None:
-    heads, logits = ActionDistributions(ActionSpec(0, (3, 2))), torch.randn(4, 5, requires_grad=True)
-    allowed = torch.tensor([[True, True, True, True, False]]).expand(4, -1)
-    given = ActionParameters(torch.empty(4, 0), torch.empty(0), logits)
-    _, chosen, log_prob = heads.sample(given, allowed, torch.Generator().manual_seed(1))
-    assert chosen[:, 1].tolist() == [0] * 4
-    single = ActionDistributions(ActionSpec(0, (3,)))
-    alone = ActionParameters(torch.empty(4, 0), torch.empty(0), logits[:, :3])
-    assert torch.equal(log_prob, single.log_prob(alone, None, torch.empty(4, 0), chosen[:, :1]))
-    assert torch.equal(heads.entropy(given, allowed), single.entropy(alone, None))
-    (log_prob.sum() + heads.entropy(given, allowed)).backward()
-    assert logits.grad is not None
-    assert torch.equal(logits.grad[:, 3:], torch.zeros(4, 2))
 
 
 # Actors on policy
@@ -194,8 +123,7 @@ def group_actors(share: Sharing, settings: NetworkSettings = SETTINGS) -> GroupA
     return GroupActors(TEAM, settings, agent_sensors=sensors, index_sensor=ID, share=share)
 
 
-@several
-@pytest.mark.parametrize("settings", [SETTINGS, NORMED], ids=["plain", "normed"])
+@pytest.mark.parametrize(("share", "settings"), [("group", SETTINGS), ("none", NORMED)])
 def test_an_actor_of_a_team_is_what_it_is_alone(share: Sharing, settings: NetworkSettings) -> None:
     """Its weights, copied into a network that knows of no team, decide the same and get the same gradient."""
     actors = group_actors(share, settings)
@@ -252,30 +180,6 @@ def test_what_an_agent_lacks_is_nothing_to_its_actor(share: Sharing) -> None:
     assert (decided.mean[:, 0].abs() > 0).all()
 
 
-@every
-def test_actors_decide_alike_in_an_exported_model(share: Sharing, monkeypatch: pytest.MonkeyPatch) -> None:
-    actors = group_actors(share)
-    rows, _ = rows_of(group_observations())
-    expected = actors.policy(rows)
-    monkeypatch.setattr(torch.jit, "is_tracing", lambda: True)
-    exported = actors.policy(rows)
-    torch.testing.assert_close(exported.mean, expected.mean)
-    torch.testing.assert_close(exported.logits, expected.logits)
-
-
-@every
-def test_actors_with_memory_step_as_they_unroll(share: Sharing) -> None:
-    memory = NetworkSettings.model_validate(
-        {"hidden_units": 16, "num_layers": 1, "memory": {"memory_size": 8}}
-    )
-    actors = group_actors(share, memory)
-    rows, _ = rows_of(group_observations())
-    stepped, kept = actors.step(rows, torch.zeros(3 * GROUPS, actors.memory_size))
-    assert kept.shape == (3 * GROUPS, actors.memory_size)
-    assert (kept != 0).any(dim=1).all()
-    assert torch.equal(stepped.mean[rows[ID][:, 0] == 0, 1], torch.zeros(2 * GROUPS))
-
-
 # Action values
 
 
@@ -296,28 +200,6 @@ def test_values_in_a_group_are_those_of_single_agents(share: Sharing) -> None:
     has = actions_of_agents(padded_spec(CHOOSERS))
     assert has is not None
     assert torch.equal(together != 0, (has > 0).expand(GROUPS, -1, -1))
-
-
-@every
-def test_values_are_the_same_in_an_exported_model(share: Sharing, monkeypatch: pytest.MonkeyPatch) -> None:
-    network = q_networks(share)
-    rows, _ = rows_of(group_observations())
-    expected = network.outputs(rows)
-    monkeypatch.setattr(torch.jit, "is_tracing", lambda: True)
-    torch.testing.assert_close(network.outputs(rows), expected)
-
-
-@several
-def test_values_of_a_member_are_those_of_its_network_alone(share: Sharing) -> None:
-    network, observations = q_networks(share, NORMED), group_observations()
-    assert isinstance(network, MemberNetworks)
-    player = network.each[1]
-    spec = BehaviorSpec((PLAYER.observation_specs[1], PLAYER.observation_specs[0]), CHOOSERS[1].action_spec)
-    of_its_own: Sharing = "none" if share == "none" else "full"
-    alone = make_q_network(spec, NORMED, agent_sensors=[0, 1], num_agents=2, share=of_its_own, ids=True)
-    alone.load_state_dict(player.state_dict())
-    own = alone.group_outputs(GroupInput([observations[CLOCK][:, 1:], observations[FEET][:, 1:]]))
-    torch.testing.assert_close(network.group_outputs(GroupInput(observations))[:, 1:, [0, 1, 3, 4]], own)
 
 
 MEMORY = NetworkSettings.model_validate(
@@ -389,47 +271,6 @@ def test_critics_do_not_see_padding(share: Sharing) -> None:
         assert touched.nonzero().flatten().tolist() == agents
 
 
-def test_a_critic_of_a_member_gives_the_values_of_its_agents() -> None:
-    critics = MemberCritics(AGENT_SPEC, SETTINGS)
-    present, actions = torch.ones(GROUPS, 3, dtype=torch.bool), torch.randn(GROUPS, 3, 3, 7)
-    before = critics.forward(GroupInput(group_observations()), present, actions)
-    with torch.no_grad():
-        for parameter in critics.members[0].parameters():
-            parameter.add_(1.0)
-    observations = group_observations()
-    torch.manual_seed(3)
-    after = critics.forward(GroupInput(observations), present, actions)
-    assert after.shape == before.shape
-    torch.manual_seed(9)
-    same = group_observations()
-    first, second = (
-        critics.forward(GroupInput(same), present, actions),
-        critics.forward(GroupInput(same), present, actions.roll(1, 0)),
-    )
-    assert not torch.allclose(first, second)
-
-
-def test_a_joint_critic_sees_what_each_index_has() -> None:
-    sensors = [EYES, CLOCK, FEET]
-    common: dict[str, Any] = {
-        "state_sensors": sensors,
-        "num_agents": 3,
-        "signals": 1,
-        "members": 1,
-        "scaling": "none",
-    }
-    critic = JointCritic(TEAM, SETTINGS, state="joint", **common)
-    first = next(module for module in critic.body.modules() if isinstance(module, torch.nn.Linear))
-    assert first.in_features == 10 + 3
-    rows, _ = rows_of(group_observations(), shuffled=False)
-    members = torch.arange(3 * GROUPS).view(GROUPS, 3)
-    seen = [sensor.requires_grad_() for sensor in rows]
-    critic.forward(seen, members).sum().backward()
-    gradient = seen[EYES].grad
-    assert gradient is not None
-    assert (gradient.abs().sum(dim=1) > 0).tolist() == [True, False, False] * GROUPS
-
-
 # Normalization
 
 
@@ -454,30 +295,3 @@ def test_statistics_of_a_sensor_are_those_of_agents_that_have_it() -> None:
     assert not normalized[FEET][has_eyes].any()
     assert normalized[FEET][~has_eyes].any()
     assert torch.equal(normalized[ID], rows[ID])
-
-
-def test_groups_are_normalized_as_single_agents_are() -> None:
-    made, observations = normalizer(), [10.0 + sensor for sensor in group_observations()]
-    observations[EYES][:, 1:] = 0.0
-    observations[FEET][:, :1] = 0.0
-    rows, order = rows_of(observations)
-    made.update(rows)
-    together = made.some([EYES, CLOCK, FEET], observations)
-    for one, other in zip(together, made.forward(rows)[:3], strict=True):
-        assert torch.equal(one.flatten(0, 1)[order], other)
-
-
-def test_checkpoints_hold_no_more_for_teams() -> None:
-    """What follows from the spec is not saved, so weights keep the names that they have without teams."""
-    alone = GroupActors(
-        make_selector(
-            BehaviorSpec(KEEPER.observation_specs, KEEPER.action_spec), with_state=False, num_agents=3
-        ).spec,
-        SETTINGS,
-        agent_sensors=[0, 1],
-        index_sensor=2,
-        share="none",
-    )
-    names = {name.split(".", 2)[2] for name in group_actors("group").state_dict()}
-    assert names == {name.split(".", 2)[2] for name in alone.state_dict()}
-    assert all(name.startswith("_normalizers.") for name in normalizer().state_dict())

@@ -24,6 +24,7 @@ print("equal")
 
 
 @pytest.mark.process
+@pytest.mark.thorough
 def test_a_product_is_the_same_wherever_its_factors_lie() -> None:
     # Of its own: MKL hears nothing after its first product. On some processors it would pass unasked.
     environment = {name: value for name, value in os.environ.items() if name != "MKL_CBWR"}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
@@ -10,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 from group_lives import NUM_AGENTS, SPEC, GroupLife, allowed_of, picture_of
+from replayed import gathered
 
 from trainer_service.learning.replay.joint_transitions import JointReplay, JointSample
 from trainer_service.learning.rollout.trajectories import Trajectories
-from unity_bridge.steps import StepBatch
 
 GAMMA = 0.5
 
@@ -225,83 +224,26 @@ def make(capacity: int, **changes: Any) -> JointReplay:
     return JointReplay(SPEC, capacity, num_agents=NUM_AGENTS, discount=GAMMA, **changes)
 
 
-@pytest.mark.parametrize("together", [True, False])
-@pytest.mark.parametrize("follow_agents", [True, False])
-@pytest.mark.parametrize("n_step", [1, 3])
-@pytest.mark.parametrize("capacity", [7, 40, 5000])
+@pytest.mark.parametrize(
+    ("capacity", "n_step", "follow_agents", "together"),
+    [
+        (7, 3, False, False),
+        (7, 1, False, False),
+        (7, 1, True, True),
+        (40, 3, True, False),
+        (40, 3, False, True),
+        (5000, 3, False, False),
+    ],
+)
 def test_it_holds_what_plain_loops_find(
     capacity: int, n_step: int, follow_agents: bool, together: bool
 ) -> None:
     replay = make(capacity, n_step=n_step, follow_agents=follow_agents)
-    reference = fill(replay, GroupLife(capacity + n_step, together=together), 60)
+    reference = fill(replay, GroupLife(capacity + n_step, together=together), 40)
     assert len(replay) == len(reference)
-    sample = replay._gather(ordered(replay), None)
+    sample = gathered(replay, ordered(replay))
     for row, (group_trajectory, at) in enumerate(reference):
         check(sample, row, expected(group_trajectory, at, n_step, follow_agents=follow_agents))
-
-
-def test_the_worlds_of_these_tests_have_what_is_difficult() -> None:
-    """Checks that the test above meets every case."""
-    replay = make(5000)
-    reference = fill(replay, GroupLife(3), 200)
-    asked = [
-        set().union(*(each.agents for each in group_trajectory[at : at + 3]))
-        - set(group_trajectory[min(at + 2, len(group_trajectory) - 1)].agents)
-        for group_trajectory, at in reference
-    ]
-    assert sum(map(bool, asked)) > 50, "everyone was asked at the end of every three joint steps"
-    assert sum(len(group_trajectory[at].agents) < NUM_AGENTS for group_trajectory, at in reference) > 50
-    sample = replay._gather(ordered(replay), None)
-    assert (sample.terminated & sample.next_present).any(), "nobody was replaced at once by another"
-    assert (sample.terminated & ~sample.next_present).any()
-    ahead = replay._steps["ahead"][: len(replay)]
-    assert (ahead > 1).any(), "everyone was asked at every joint step"
-    each = make(5000, follow_agents=True)
-    fill(each, GroupLife(3), 200)
-    own = each._gather(ordered(each), None)
-    assert (own.next_observations[0] != sample.next_observations[0]).any()
-
-
-def test_full_groups_have_equal_targets_by_agent_and_by_group() -> None:
-    both = [make(500, n_step=3, follow_agents=each) for each in (True, False)]
-    for replay in both:
-        life = GroupLife(5, together=True)
-        # Nobody is ever replaced before all are gone.
-        life.rng = np.random.default_rng(0)
-        for simulator, batch in steady(life):
-            trajectories = life.observe(simulator, batch)
-            if trajectories is not None:
-                replay.add(trajectories)
-    one, other = (replay._gather(ordered(replay), None) for replay in both)
-    for name in ("rewards", "summed_rewards", "terminated", "discounts", "next_present"):
-        np.testing.assert_array_equal(getattr(one, name), getattr(other, name))
-    np.testing.assert_array_equal(one.next_observations[0], other.next_observations[0])
-
-
-def steady(life: GroupLife) -> Iterator[tuple[int, StepBatch]]:
-    """Whole groups that live for seven ticks, then die or run out of time together."""
-    agents = [(10 + i, 1) for i in range(NUM_AGENTS)]
-    for clock in range(40):
-        ends = [(*agent, clock % 2 == 0) for agent in agents] if clock and clock % 7 == 0 else []
-        yield 0, life.batch(ends, agents)
-
-
-def test_after_a_round_trip_the_same_rows_are_drawn() -> None:
-    for alpha in (None, 0.6):
-        replay, other = (make(50, n_step=2, alpha=alpha) for _ in range(2))
-        life = GroupLife(1)
-        fill(replay, life, 60)
-        replay.reprioritize(np.arange(20), np.linspace(0, 3, 20))
-        other.load_state({name: column.copy() for name, column in replay.state().items()})
-        more = next(iter(life))
-        for each in (replay, other):
-            each.add(more)
-        one, same = (each.sample(64, np.random.default_rng(3), beta=0.4) for each in (replay, other))
-        for name in ("rows", "rewards", "summed_rewards", "present", "next_present", "discrete_actions"):
-            np.testing.assert_array_equal(getattr(one, name), getattr(same, name))
-        np.testing.assert_array_equal(one.next_observations[1], same.next_observations[1])
-        if alpha is not None:
-            np.testing.assert_array_equal(one.weights, same.weights)
 
 
 @pytest.mark.parametrize("after", [20, 300])
@@ -309,14 +251,10 @@ def test_a_buffer_of_another_size_keeps_the_newest(after: int) -> None:
     saved, fresh, life = make(60), make(after), GroupLife(2)
     reference = fill(saved, life, 80)
     fresh.load_state(saved.state())
-    reference = [*reference[-after:], *fill_after(fresh, life)][-after:]
-    sample = fresh._gather(ordered(fresh), None)
+    reference = [*reference[-after:], *fill(fresh, life, 10)][-after:]
+    sample = gathered(fresh, ordered(fresh))
     for row, (group_trajectory, at) in enumerate(reference):
         check(sample, row, expected(group_trajectory, at, 1, follow_agents=False))
-
-
-def fill_after(replay: JointReplay, life: GroupLife) -> list[tuple[list[JointStep], int]]:
-    return fill(replay, life, 10)
 
 
 def test_what_was_predicted_badly_is_drawn_more_often() -> None:
@@ -330,20 +268,6 @@ def test_what_was_predicted_badly_is_drawn_more_often() -> None:
     assert (sample.rows == 5).mean() == pytest.approx(1.0 / 1.63, abs=0.01)
     assert sample.weights is not None
     assert sample.weights[sample.rows == 5].max() == pytest.approx(0.01, rel=0.01)
-
-
-def test_pictures_stay_bytes() -> None:
-    replay = make(100)
-    fill(replay, GroupLife(6), 30)
-    sample = replay.sample(8, np.random.default_rng(0))
-    assert sample.observations[1].dtype == sample.next_observations[1].dtype == np.uint8
-
-
-def test_only_the_sensors_that_are_asked_for_are_kept() -> None:
-    replay = make(100, sensors=[1])
-    fill(replay, GroupLife(6), 30)
-    (camera,) = replay.sample(8, np.random.default_rng(0)).observations
-    assert camera.shape == (8, NUM_AGENTS, 1, 2, 2)
 
 
 def test_trajectories_without_groups_are_refused() -> None:

@@ -11,7 +11,7 @@ import pytest
 from numpy.typing import NDArray
 
 from trainer_service.learning.replay import lent_rows
-from trainer_service.learning.replay.lent_rows import Block, LentRows, Loan
+from trainer_service.learning.replay.lent_rows import Block, Loan
 
 Columns = dict[str, NDArray[Any]]
 
@@ -96,11 +96,3 @@ def test_nobody_takes_a_block_while_its_rows_are_written(columns: Columns) -> No
 
     loan.overwrite(np.array([3]), write)
     reader.join()
-
-
-def test_what_is_computed_of_lent_rows_is_an_ordinary_array(columns: Columns) -> None:
-    rows = lent(columns, 50).rows()["steps.flag"]
-    assert isinstance(rows, LentRows)
-    assert rows.loan is not None
-    assert getattr(rows[3:5], "loan", None) is None
-    assert getattr(rows.copy(), "loan", None) is None

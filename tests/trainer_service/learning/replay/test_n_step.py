@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from made_trajectories import trajectories_of
+from replayed import gathered
 
 from trainer_service.learning.replay.transitions import TransitionReplay
 from trainer_service.learning.rollout.trajectories import Trajectories
@@ -22,19 +24,14 @@ def trajectories(rewards: list[list[float]], terminated: list[bool], start: int 
     numbers = (start + np.arange(steps, dtype=np.float32))[:, None]
     last = numbers[np.cumsum(lengths) - 1]
     allowed = np.stack([np.ones(steps, np.bool_), numbers[:, 0] % 2 == 0], axis=1)
-    return Trajectories(
-        observations=(numbers,),
-        continuous_actions=np.empty((steps, 0), np.float32),
-        discrete_actions=np.zeros((steps, 1), np.int64),
+    return trajectories_of(
+        [numbers],
+        lengths.tolist(),
+        choices=2,
         allowed_actions=allowed,
-        log_probs=np.zeros(steps, np.float32),
-        memories=np.empty((steps, 0), np.float32),
         rewards=paid,
-        group_rewards=np.zeros(steps, np.float32),
-        lengths=lengths,
         final_observations=(-last - 1.0,),
         final_allowed_actions=np.zeros((segments, 2), np.bool_),
-        final_memories=np.empty((segments, 0), np.float32),
         terminated=np.array(terminated, np.bool_),
     )
 
@@ -42,7 +39,7 @@ def trajectories(rewards: list[list[float]], terminated: list[bool], start: int 
 def test_rewards_add_up_over_n_steps_or_until_the_end() -> None:
     replay = TransitionReplay(SPEC, 100, n_step=3, gamma=0.5)
     replay.add(trajectories([[1, 2, 4, 8], [16]], [True, False]))
-    sample = replay._gather(np.arange(5), None)
+    sample = gathered(replay, np.arange(5))
     # 1 + ½·2 + ¼·4;  2 + ½·4 + ¼·8;  4 + ½·8;  8;  16.
     assert sample.task_rewards.tolist() == [3.0, 6.0, 8.0, 8.0, 16.0]
     assert sample.discounts is not None
@@ -51,23 +48,7 @@ def test_rewards_add_up_over_n_steps_or_until_the_end() -> None:
     assert sample.terminated.tolist() == [False, True, True, True, False]
     assert sample.observations[0][:, 0].tolist() == [0.0, 1.0, 2.0, 3.0, 4.0]
     assert sample.next_allowed_actions.tolist() == [[True, False], *[[False, False]] * 4]
-    assert replay._gather(np.arange(5), None).task_rewards.tolist() == [3.0, 6.0, 8.0, 8.0, 16.0]
-
-
-def test_one_step_is_what_it_always_was() -> None:
-    replay = TransitionReplay(SPEC, 100)
-    replay.add(trajectories([[1, 2, 4]], [True]))
-    sample = replay._gather(np.arange(3), None)
-    assert sample.task_rewards.tolist() == [1.0, 2.0, 4.0]
-    assert sample.discounts is None
-
-
-def test_what_is_drawn_by_priority_looks_ahead_as_well() -> None:
-    replay = TransitionReplay(SPEC, 100, alpha=0.6, n_step=2, gamma=0.5)
-    replay.add(trajectories([[1, 2]], [False]))
-    sample = replay.sample(20, np.random.default_rng(1))
-    assert set(sample.task_rewards.tolist()) == {2.0}
-    assert set(sample.next_observations[0][:, 0].tolist()) == {-2.0}
+    assert gathered(replay, np.arange(5)).task_rewards.tolist() == [3.0, 6.0, 8.0, 8.0, 16.0]
 
 
 segments_of_a_tick = st.lists(
@@ -77,7 +58,7 @@ segments_of_a_tick = st.lists(
 )
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(st.integers(1, 20), st.integers(2, 5), st.lists(segments_of_a_tick, max_size=8))
 def test_n_step_sums_hold_wherever_the_buffer_wraps(
     capacity: int, n_step: int, ticks: list[list[tuple[list[float], bool]]]
@@ -93,7 +74,7 @@ def test_n_step_sums_hold_wherever_the_buffer_wraps(
                 after = -float(number + len(segment)) if over else float(number + step + reached)
                 reference[number + step] = (paid, 0.5**reached, after, over and end)
             number += len(segment)
-    sample = replay._gather(np.arange(len(replay)), None)
+    sample = gathered(replay)
     assert sample.discounts is not None
     for row in range(len(replay)):
         found = sample.task_rewards[row], sample.discounts[row], sample.next_observations[0][row, 0]

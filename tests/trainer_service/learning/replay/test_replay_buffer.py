@@ -3,6 +3,7 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from made_trajectories import trajectories_of
 
 from trainer_service.learning.replay.sum_tree import SumTree
 from trainer_service.learning.replay.transitions import TransitionReplay
@@ -14,21 +15,7 @@ SPEC = BehaviorSpec((ObservationSpec("a", (1,)),), ActionSpec(1, ()))
 
 def steps(count: int) -> Trajectories:
     column = np.arange(count, dtype=np.float32)
-    return Trajectories(
-        observations=(column[:, None],),
-        continuous_actions=column[:, None],
-        discrete_actions=np.zeros((count, 0), np.int64),
-        allowed_actions=np.zeros((count, 0), np.bool_),
-        log_probs=column,
-        memories=np.zeros((count, 0), np.float32),
-        rewards=column,
-        group_rewards=column,
-        lengths=np.array([count]),
-        final_observations=(np.zeros((1, 1), np.float32),),
-        final_allowed_actions=np.zeros((1, 0), np.bool_),
-        final_memories=np.zeros((1, 0), np.float32),
-        terminated=np.array([True]),
-    )
+    return trajectories_of([column[:, None]], [count], continuous_actions=column[:, None], rewards=column)
 
 
 changes = st.lists(st.tuples(st.integers(0, 99), st.floats(0, 1e3)), min_size=1, max_size=20)
@@ -106,22 +93,3 @@ def test_what_is_new_is_as_urgent_as_the_most_urgent() -> None:
     replay.reprioritize(np.array([0, 2]), np.array([1.0, 1.0]))
     replay.add(steps(1))
     np.testing.assert_allclose(replay.state()["priorities"], [1.0, 2.0, 1.0, 2.0], rtol=1e-5)
-
-
-def test_a_row_that_is_overwritten_forgets_its_error() -> None:
-    replay = TransitionReplay(SPEC, 4, alpha=1.0)
-    replay.add(steps(4))
-    replay.reprioritize(np.arange(4), np.array([1e-3, 1e-3, 1e-3, 1.0]))
-    replay.add(steps(2))
-    np.testing.assert_allclose(replay.state()["priorities"], [1.0, 1.0, 1e-3, 1.0], rtol=2e-3)
-
-
-def test_priorities_survive_a_round_trip() -> None:
-    replay, other = TransitionReplay(SPEC, 16, alpha=0.6), TransitionReplay(SPEC, 16, alpha=0.6)
-    replay.add(steps(12))
-    replay.add(steps(9))
-    replay.reprioritize(np.arange(16), np.arange(16.0))
-    other.load_state(replay.state())
-    one, same = (each.sample(32, np.random.default_rng(1), beta=0.4) for each in (replay, other))
-    np.testing.assert_array_equal(one.rows, same.rows)
-    np.testing.assert_array_equal(one.weights, same.weights)

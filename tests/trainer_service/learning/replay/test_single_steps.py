@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from numbered_lives import SPEC, lives, lives_of_group
+from replayed import gathered
 
 from trainer_service.learning.replay.joint_transitions import JointReplay
 from trainer_service.learning.replay.single_steps import SingleSteps
@@ -55,7 +56,7 @@ def test_their_rewards_add_up_to_those_of_a_sample(capacity: int) -> None:
     steps = replay.single_steps(rows, 3)
     paid = np.zeros((3, len(rows)))
     paid[steps.places] = steps.task_rewards
-    np.testing.assert_allclose(GAMMA ** np.arange(3) @ paid, replay._gather(rows, None).task_rewards)
+    np.testing.assert_allclose(GAMMA ** np.arange(3) @ paid, gathered(replay, rows).task_rewards)
 
 
 def joint(**how: Any) -> JointReplay:
@@ -104,14 +105,13 @@ def odd_lives(seed: int) -> Iterator[Trajectories]:
             yield lives([len(ticks[agent]) for agent in there], ends, 20 * number, group_index=index)
 
 
-@pytest.mark.parametrize("how", [{}, {"follow_agents": True}, {"team": True}], ids=str)
-@pytest.mark.parametrize("capacity", [9, 200])
+@pytest.mark.parametrize(("capacity", "how"), [(9, {}), (200, {"follow_agents": True}), (9, {"team": True})])
 def test_rewards_of_groups_add_up_to_those_of_a_sample(capacity: int, how: dict[str, bool]) -> None:
     replay = JointReplay(SPEC, capacity, num_agents=2, discount=GAMMA, n_step=3, **how)
     for trajectories in odd_lives(capacity):
         replay.add(trajectories)
     rows = np.arange(len(replay))
-    steps, sample = replay.single_steps(rows, 3), replay._gather(rows, None)
+    steps, sample = replay.single_steps(rows, 3), gathered(replay, rows)
     paid = np.zeros((3, len(rows), 2))
     paid[steps.places] = GAMMA**steps.elapsed * steps.task_rewards
     sums = paid.sum(axis=0)

@@ -8,18 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from made_trajectories import trajectories_of
 
 from trainer_service.config.rewards import REWARD_SIGNALS
 from trainer_service.learning.rewards import REWARD_SOURCES, RewardSource
 from trainer_service.learning.rollout.trajectories import Trajectories
 from unity_bridge import specs
-from unity_bridge.specs import (
-    ActionSpec,
-    BehaviorSpec,
-    DimensionProperty,
-    ObservationSpec,
-    ObservationType,
-)
+from unity_bridge.specs import ActionSpec, BehaviorSpec, DimensionProperty, ObservationSpec, ObservationType
 from unity_bridge.steps import Observation
 
 VECTOR = ObservationSpec("vector", (3,))
@@ -36,11 +31,7 @@ def make_trajectories() -> Callable[..., Trajectories]:
     """Trajectories of these lengths, everything in them drawn at random."""
 
     def make(
-        spec: BehaviorSpec,
-        lengths: Sequence[int],
-        *,
-        seed: int = 1,
-        terminated: Sequence[bool] | None = None,
+        spec: BehaviorSpec, lengths: Sequence[int], *, seed: int = 1, terminated: Sequence[bool] | None = None
     ) -> Trajectories:
         rng = np.random.default_rng(seed)
         steps, segments, actions = sum(lengths), len(lengths), spec.action_spec
@@ -54,19 +45,14 @@ def make_trajectories() -> Callable[..., Trajectories]:
             )
 
         choices = [rng.integers(0, size, steps) for size in actions.discrete_branches]
-        return Trajectories(
-            observations=observed(steps),
+        return trajectories_of(
+            observed(steps),
+            lengths,
             continuous_actions=rng.normal(size=(steps, actions.continuous_size)).astype(np.float32),
             discrete_actions=np.stack(choices, axis=1) if choices else np.empty((steps, 0), np.int64),
             allowed_actions=np.ones((steps, actions.mask_size), np.bool_),
-            log_probs=np.zeros(steps, np.float32),
-            memories=np.zeros((steps, 0), np.float32),
-            rewards=np.zeros(steps, np.float32),
-            group_rewards=np.zeros(steps, np.float32),
-            lengths=np.array(lengths, np.int64),
             final_observations=observed(segments),
             final_allowed_actions=np.ones((segments, actions.mask_size), np.bool_),
-            final_memories=np.zeros((segments, 0), np.float32),
             terminated=np.zeros(segments, np.bool_) if terminated is None else np.array(terminated),
         )
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from made_trajectories import trajectories_of
 
 from trainer_service.config.rewards import ExtrinsicSettings
 from trainer_service.learning.rewards import Experience
@@ -18,21 +19,13 @@ from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationSpec
 
 def three_steps(lengths: Sequence[int] = (3,)) -> Trajectories:
     """Steps with rewards of 1, 10 and 18, some of them the group's."""
-    steps, segments = 3, len(lengths)
-    return Trajectories(
-        observations=(np.zeros((steps, 1), np.float32),),
-        continuous_actions=np.zeros((steps, 0), np.float32),
-        discrete_actions=np.zeros((steps, 1), np.int64),
-        allowed_actions=np.ones((steps, 2), np.bool_),
-        log_probs=np.zeros(steps, np.float32),
-        memories=np.zeros((steps, 0), np.float32),
+    return trajectories_of(
+        [np.zeros((3, 1), np.float32)],
+        lengths,
+        choices=2,
         rewards=np.array([1.0, 0.0, -2.0], np.float32),
         group_rewards=np.array([0.0, 10.0, 20.0], np.float32),
-        lengths=np.array(lengths),
-        final_observations=(np.zeros((segments, 1), np.float32),),
-        final_allowed_actions=np.ones((segments, 2), np.bool_),
-        final_memories=np.zeros((segments, 0), np.float32),
-        terminated=np.ones(segments, np.bool_),
+        terminated=np.ones(len(lengths), np.bool_),
     )
 
 
@@ -62,16 +55,3 @@ def test_normalized_rewards_are_in_units_of_their_discounted_sums() -> None:
     experience = Experience(three_steps(), torch.device("cpu"))
     assert source.record(experience) == pytest.approx(np.array([1.0, 10.0, 18.0]) / both, rel=1e-6)
     assert source.scaled(np.array([both], np.float32)) == pytest.approx(1.0)
-
-
-def test_rewards_of_nothing_stay_nothing() -> None:
-    source = make(normalize_rewards=True)
-    assert source.scaled(np.zeros(2, np.float32)).tolist() == [0.0, 0.0]
-
-
-def test_another_run_takes_the_scale_over() -> None:
-    source, other = make(normalize_rewards=True), make(normalize_rewards=True)
-    source.record(Experience(three_steps(), torch.device("cpu")))
-    other.load_weights(source.state_dict())
-    assert other.scaled(np.ones(1, np.float32)) == source.scaled(np.ones(1, np.float32)) < 1.0
-    assert make().state_dict() == {}

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import copy
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from seeds import seeds
 
 from trainer_service.learning.rewards import Experience, RewardSource
 from unity_bridge import specs
@@ -22,23 +20,16 @@ GOAL = ObservationSpec("goal", (2,), observation_type=ObservationType.GOAL_SIGNA
 NUMBERS, CHOICES, BOTH = ActionSpec(2, ()), ActionSpec(0, (3, 2)), ActionSpec(1, (2,))
 
 signals = pytest.mark.parametrize("name", ["curiosity", "rnd"])
-each_seed = seeds(1, 2, 3)
 kinds = pytest.mark.parametrize(
     ("sensors", "actions"),
     [
         ((VECTOR,), NUMBERS),
-        ((VECTOR,), CHOICES),
-        ((VECTOR, VECTOR), BOTH),
-        ((PICTURE,), CHOICES),
         ((PICTURE, VECTOR, PICTURE), BOTH),
-        ((ENTITIES,), NUMBERS),
         ((ENTITIES, VECTOR), CHOICES),
         ((VECTOR, GOAL), BOTH),
     ],
-    ids=[
-        "numbers", "choices", "hybrid", "picture", "pictures-and-vector", "entities", "entities-and-vector", "goal",
-    ],
-)  # fmt: skip
+    ids=["numbers", "pictures", "entities", "goal"],
+)
 SIMPLE = BehaviorSpec((VECTOR,), BOTH)
 
 
@@ -67,22 +58,6 @@ def test_what_is_met_again_and_again_pays_less(
 
 
 @signals
-@each_seed
-def test_what_is_new_pays_more_than_what_is_known(
-    make_source, make_trajectories, name: str, seed: int
-) -> None:
-    source = make_source(name, SIMPLE, seed=seed, learning_rate=1e-2, strength=0.001)
-    known = Experience(make_trajectories(SIMPLE, [16], seed=seed), CPU)
-    elsewhere = make_trajectories(SIMPLE, [16], seed=seed + 10)
-    elsewhere.observations[0][:] += 3.0
-    elsewhere.final_observations[0][:] += 3.0
-    new = Experience(elsewhere, CPU)
-    learn(source, known, 200)
-    pays_known, pays_new = (source.rewards(each.take(slice(None))).mean() for each in (known, new))
-    assert pays_known < 0.3 * pays_new
-
-
-@signals
 @pytest.mark.parametrize("normalize_rewards", [True, False])
 def test_nothing_is_paid_before_anything_was_learned(
     make_source, make_trajectories, name: str, normalize_rewards: bool
@@ -93,20 +68,6 @@ def test_nothing_is_paid_before_anything_was_learned(
     assert source.rewards(experience.take(slice(None))).tolist() == [0.0] * 4
     learn(source, experience, 1)
     assert (source.record(experience) > 0).all()
-
-
-@signals
-def test_no_steps_pay_nothing_and_teach_nothing(make_source, make_trajectories, name: str) -> None:
-    source = make_source(name, SIMPLE, network_settings={"normalize": True})
-    none = Experience(make_trajectories(SIMPLE, []), CPU)
-    some = Experience(make_trajectories(SIMPLE, [3]), CPU)
-    for _ in range(2):
-        before = copy.deepcopy(source.state_dict())
-        assert source.record(none).shape == (0,)
-        assert source.rewards(none.take(slice(None))).shape == (0,)
-        assert source.learn(none.take(slice(None))) == {}
-        assert_same(source.state_dict(), before)
-        learn(source, some, 1)
 
 
 @signals
@@ -136,14 +97,13 @@ def test_no_episode_sees_another(make_source, make_trajectories, name: str) -> N
 
 
 @signals
-@pytest.mark.parametrize("scale", [1e-3, 1.0, 1e3])
 def test_normalized_rewards_do_not_depend_on_the_size_of_errors(
-    make_source, make_trajectories, name: str, scale: float
+    make_source, make_trajectories, name: str
 ) -> None:
     source = make_source(name, SIMPLE, gamma=0.9, strength=0.001, normalize_rewards=True)
     trajectories = make_trajectories(SIMPLE, [32] * 20)
-    trajectories.observations[0][:] *= scale
-    trajectories.final_observations[0][:] *= scale
+    trajectories.observations[0][:] *= 1e3
+    trajectories.final_observations[0][:] *= 1e3
     experience = Experience(trajectories, CPU)
     learn(source, experience, 1)
     rewards = source.record(experience)
@@ -154,19 +114,6 @@ def test_normalized_rewards_do_not_depend_on_the_size_of_errors(
         sums = rewards.reshape(20, 32)[:, step] + 0.9 * sums
         squares.append(np.square(sums))
     assert np.sqrt(np.mean(squares)) == pytest.approx(1.0, rel=1e-3)
-
-
-@signals
-def test_the_scale_remembers_what_novelty_was_worth(make_source, make_trajectories, name: str) -> None:
-    # Were it that of the last rollout alone, what is known would pay as much as ever.
-    source = make_source(name, SIMPLE, learning_rate=1e-2, normalize_rewards=True)
-    experience = Experience(make_trajectories(SIMPLE, [32] * 4), CPU)
-    learn(source, experience, 1)
-    first = source.record(experience).mean()
-    for _ in range(10):
-        learn(source, experience, 20)
-        last = source.record(experience).mean()
-    assert last < 0.5 * first
 
 
 @signals
@@ -186,21 +133,6 @@ def test_observations_of_any_scale_are_brought_to_one_where_asked(
 
 
 @signals
-def test_a_source_goes_on_from_its_state_bit_for_bit(make_source, make_trajectories, name: str) -> None:
-    source = make_source(name, SIMPLE, normalize_rewards=True, network_settings={"normalize": True})
-    experience = Experience(make_trajectories(SIMPLE, [9, 3]), CPU)
-    source.record(experience)
-    learn(source, experience, 3)
-    source.record(experience)
-    other = make_source(name, SIMPLE, seed=2, normalize_rewards=True, network_settings={"normalize": True})
-    other.load_state_dict(copy.deepcopy(source.state_dict()))
-    for each in (source, other):
-        learn(each, experience, 3)
-    assert np.array_equal(source.record(experience), other.record(experience))
-    assert_same(source.state_dict(), other.state_dict())
-
-
-@signals
 @pytest.mark.parametrize("normalize_rewards", [False, True])
 def test_who_asks_for_rewards_later_counts_in_as_much(
     make_source, make_trajectories, name: str, normalize_rewards: bool
@@ -215,18 +147,6 @@ def test_who_asks_for_rewards_later_counts_in_as_much(
         for source in (paid, counted):
             learn(source, experience, 1)
     assert (paid.state_dict()["scale"][0] > 0.0) == normalize_rewards
-
-
-@signals
-def test_weights_are_taken_without_the_optimizers_moments(make_source, make_trajectories, name: str) -> None:
-    source, other = make_source(name, SIMPLE), make_source(name, SIMPLE, seed=2)
-    experience = Experience(make_trajectories(SIMPLE, [9]), CPU)
-    learn(source, experience, 3)
-    source.record(experience)
-    other.load_weights(copy.deepcopy(source.state_dict()))
-    transitions = experience.take(slice(None))
-    assert torch.equal(source.rewards(transitions), other.rewards(transitions))
-    assert other.state_dict()["optimizer"]["steps"] == 0
 
 
 def assert_same(some: Any, other: Any) -> None:

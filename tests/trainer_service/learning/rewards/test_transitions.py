@@ -43,9 +43,7 @@ def test_the_next_observation_is_the_next_of_the_same_segment(make_trajectories,
 def test_everything_of_a_row_is_of_one_step(make_trajectories) -> None:
     trajectories = numbered(make_trajectories, [3, 2])
     trajectories = replace(
-        trajectories,
-        rewards=np.arange(5, dtype=np.float32),
-        group_rewards=np.full(5, 10.0, np.float32),
+        trajectories, rewards=np.arange(5, dtype=np.float32), group_rewards=np.full(5, 10.0, np.float32)
     )
     rows = torch.tensor([4, 0, 2])
     transitions = Experience(trajectories, CPU).take(rows)
@@ -56,15 +54,6 @@ def test_everything_of_a_row_is_of_one_step(make_trajectories) -> None:
     assert np.array_equal(transitions.discrete_actions, trajectories.discrete_actions[rows])
 
 
-def test_bytes_stay_bytes(make_trajectories) -> None:
-    spec = BehaviorSpec((PICTURE,), ActionSpec(1, ()))
-    trajectories = make_trajectories(spec, [2, 1])
-    transitions = Experience(trajectories, CPU).take(slice(None))
-    assert transitions.observations[0].dtype == transitions.next_observations[0].dtype == torch.uint8
-    expected = [trajectories.observations[0][1], *trajectories.final_observations[0]]
-    assert np.array_equal(transitions.next_observations[0], expected)
-
-
 def test_bytes_and_floats_of_one_sensor_mean_the_same(make_trajectories) -> None:
     spec = BehaviorSpec((PICTURE,), ActionSpec(1, ()))
     trajectories = make_trajectories(spec, [2, 1])
@@ -73,17 +62,3 @@ def test_bytes_and_floats_of_one_sensor_mean_the_same(make_trajectories) -> None
     mixed = Experience(as_floats, CPU).take(slice(None)).next_observations[0]
     pure = Experience(trajectories, CPU).take(slice(None)).next_observations[0]
     torch.testing.assert_close(mixed, pure / 255)
-
-
-def test_pictures_are_not_copied_as_a_whole(make_trajectories) -> None:
-    trajectories = make_trajectories(BehaviorSpec((PICTURE,), ActionSpec(1, ())), [8, 8])
-    taken = Experience(trajectories, CPU).take(slice(0, 8)).observations[0]
-    assert np.shares_memory(taken.numpy(), trajectories.observations[0])
-
-
-def test_no_steps_are_no_transitions(make_trajectories) -> None:
-    spec = BehaviorSpec((VECTOR, PICTURE), ActionSpec(1, (2,)))
-    experience = Experience(make_trajectories(spec, []), CPU)
-    transitions = experience.take(slice(None))
-    assert len(experience) == len(transitions) == 0
-    assert [tuple(sensor.shape) for sensor in transitions.next_observations] == [(0, 1), (0, 1, 20, 20)]

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from trainer_service.learning.algorithms.common.observation_selection import with_sensors
 from trainer_service.learning.rollout.agent_padding import (
     AgentPadding,
     member_choices,
@@ -18,7 +17,7 @@ from trainer_service.learning.rollout.agent_padding import (
 )
 from trainer_service.learning.rollout.observation_selector import make_selector
 from unity_bridge.simulators.scene import camera_sensor, step_batch, vector_sensor
-from unity_bridge.specs import GLOBAL_STATE, ActionSpec, BehaviorSpec, MemberSpec, ObservationSpec
+from unity_bridge.specs import GLOBAL_STATE, ActionSpec, MemberSpec
 from unity_bridge.steps import ActionBatch, Observation, StepBatch
 
 STATE = vector_sensor(GLOBAL_STATE, 3)
@@ -59,21 +58,6 @@ def test_sensors_stand_side_by_side_and_equal_ones_are_one() -> None:
     assert SPEC.members == (LEADER, RUNNER)
 
 
-def test_an_index_tells_its_member() -> None:
-    assert SPEC.agent_members == (0, 1, 1)
-    assert BehaviorSpec(SPEC.observation_specs, SPEC.action_spec).agent_members == ()
-
-
-def test_equal_sensors_of_one_member_stay_two() -> None:
-    ear = vector_sensor("ear", 1)
-    twin = MemberSpec("Twin", (ear, ear), ActionSpec(1), 1)
-    single = MemberSpec("Single", (ear,), ActionSpec(1), 1)
-    for members in ([twin, single], [single, twin]):
-        spec = padded_spec(members)
-        assert spec.observation_specs == (ear, ear)
-        assert [member_sensors(spec.observation_specs, member) for member in (twin, single)] == [(0, 1), (0,)]
-
-
 def test_members_know_their_sensors_in_any_selection() -> None:
     assert member_sensors(SPEC.observation_specs, LEADER) == (EYES_2, LEADER_STATE)
     assert member_sensors(SPEC.observation_specs, RUNNER) == (EYES_4, CAMERA, LEADER_STATE)
@@ -86,12 +70,6 @@ def test_members_know_their_choices() -> None:
     assert member_choices(SPEC.action_spec, LEADER).tolist() == [True, True, True, False, False]
     assert member_choices(SPEC.action_spec, RUNNER).tolist() == [True, True, False, True, True]
     assert possible_choices(SPEC.action_spec, LEADER).tolist() == [True, True, True, True, False]
-
-
-def test_selections_of_sensors_keep_the_members() -> None:
-    selector = make_selector(SPEC, with_state=False, num_agents=3)
-    assert selector.spec.members == selector.inputs.members == (LEADER, RUNNER)
-    assert with_sensors(SPEC, [EYES_2]).members == (LEADER, RUNNER)
 
 
 def test_terminal_rows_of_all_members_come_first() -> None:
@@ -167,12 +145,3 @@ def test_actions_are_cut_to_each_members_own() -> None:
     assert leaders.discrete.tolist() == [[2]]
     assert runners.continuous.tolist() == [[2], [4]]
     assert runners.discrete.tolist() == [[1, 1], [0, 1]]
-
-
-def test_members_without_any_branches_can_form_a_team() -> None:
-    swimmer = MemberSpec("Swimmer", (ObservationSpec("sonar", (1,)),), ActionSpec(2), 1)
-    flyer = MemberSpec("Flyer", (ObservationSpec("radar", (2,)),), ActionSpec(1), 1)
-    spec = padded_spec([swimmer, flyer])
-    batch = AgentPadding(spec).merge([batch_of(swimmer, [1], 1), batch_of(flyer, [2], 2)])
-    assert batch.allowed_actions.shape == (2, 0)
-    assert spec.action_spec == ActionSpec(2)

@@ -7,14 +7,6 @@ def keys(*ids: int, team: int = 0) -> np.ndarray:
     return agent_keys(np.array(ids, np.int64), team)
 
 
-def test_an_agent_keeps_its_row_whatever_the_order() -> None:
-    agents = AgentRows()
-    first = agents.assign(0, keys(5, 3, 9))
-    again = agents.assign(0, keys(9, 5))
-    assert len(set(first.tolist())) == 3
-    assert again.tolist() == [first[2], first[0]]
-
-
 def test_an_id_of_another_simulator_or_team_is_another_agent() -> None:
     agents = AgentRows()
     rows = [
@@ -55,9 +47,3 @@ def test_dropping_a_simulator_frees_all_its_rows_and_no_others() -> None:
     assert sorted(agents.drop(0).tolist()) == [0, 1]
     assert agents.find(1, keys(1)).tolist() == kept.tolist()
     assert agents.drop(0).tolist() == []
-
-
-def test_negative_ids_are_ids_too() -> None:
-    agents = AgentRows()
-    rows = agents.assign(0, keys(-1, 2**31 - 1, 0))
-    assert agents.find(0, keys(0, -1)).tolist() == [rows[2], rows[0]]

@@ -82,17 +82,6 @@ def test_rewards_belong_to_the_action_before_them() -> None:
     assert observed.episodes.lengths.tolist() == [2]
 
 
-def test_actions_and_probabilities_stay_with_their_observation() -> None:
-    drive = Driver()
-    drive(tick([7, 8], [100, 201], [0, 0]))
-    trajectories = drive(tick([8, 7], [202, 101], [1, 1], terminated=2)).trajectories
-    assert trajectories is not None
-    seen = trajectories.observations[0]
-    np.testing.assert_array_equal(trajectories.continuous_actions, seen)
-    np.testing.assert_array_equal(trajectories.discrete_actions, seen.astype(np.int64) % 3)
-    np.testing.assert_allclose(trajectories.log_probs, seen[:, 0] / 1000)
-
-
 def test_agents_that_swap_rows_keep_their_own_rewards() -> None:
     drive = Driver()
     drive(tick([1, 2], [100, 200], [0, 0]))
@@ -148,32 +137,6 @@ def test_a_segment_says_whether_the_episode_was_over_after_it() -> None:
     assert cut.ended.tolist() == [True, False]
 
 
-def test_agents_that_skip_ticks_lose_nothing() -> None:
-    drive = Driver()
-    drive(tick([1, 2], [100, 200], [0, 0]))
-    drive(tick([2], [201], [20]))
-    observed = drive(tick([1], [101], [10], terminated=1))
-    assert segments(observed.trajectories) == [
-        {"seen": [100], "rewards": [10], "final": 101, "terminated": True}
-    ]
-    assert observed.transitions == 1
-
-
-def test_an_agent_that_ends_before_it_ever_acted_leaves_nothing() -> None:
-    observed = Driver()(tick([1, 2], [0, 1], [5, 5], terminated=1, truncated=1))
-    assert observed.trajectories is None
-    assert observed.episodes is None
-    assert observed.transitions == 0
-
-
-def test_agents_with_a_new_id_every_episode_reuse_memory() -> None:
-    drive = Driver()
-    for episode in range(500):
-        drive(tick([episode], [0], [0]))
-        drive(tick([episode], [1], [1], terminated=1))
-    assert len(drive.assembler._lengths) <= 16
-
-
 def test_a_lost_simulator_takes_its_unfinished_segments_with_it() -> None:
     drive = Driver()
     drive(tick([1], [0], [0]), simulator=0)
@@ -182,15 +145,6 @@ def test_a_lost_simulator_takes_its_unfinished_segments_with_it() -> None:
     assert drive(tick([1], [1], [1], terminated=1), simulator=0).trajectories is None
     other = drive(tick([1], [501], [2], terminated=1), simulator=1)
     assert segments(other.trajectories) == [{"seen": [500], "rewards": [2], "final": 501, "terminated": True}]
-
-
-def test_teams_with_equal_ids_stay_apart() -> None:
-    drive = Driver()
-    drive(tick([1], [0], [0]), team=0)
-    drive(tick([1], [700], [0]), team=1)
-    assert segments(drive(tick([1], [1], [5], terminated=1), team=0).trajectories) == [
-        {"seen": [0], "rewards": [5], "final": 1, "terminated": True}
-    ]
 
 
 def test_group_rewards_are_kept_apart_from_own_ones() -> None:

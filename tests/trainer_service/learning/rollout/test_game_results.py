@@ -55,11 +55,6 @@ def test_an_interrupted_game_has_no_result() -> None:
     assert played(tick(ids, waits=True), tick(ids, rewards=[1.0, 1.0], truncated=[5])) == [[], [1.0]]
 
 
-def test_who_waits_plays_on_whatever_was_earned() -> None:
-    ends = concatenate(tick([4], rewards=[-1.0]), tick([5], rewards=[9.0], waits=True))
-    assert played(tick([4, 5], waits=True), ends) == [[], [0.0]]
-
-
 @pytest.mark.parametrize("team", [0, 1])
 def test_a_group_plays_one_game_however_many_it_has(team: int) -> None:
     ids, groups = [1, 2, 3, 4, 5], [7, 7, 7, 9, 9]
@@ -86,8 +81,3 @@ def test_a_group_left_for_another_has_no_result() -> None:
     begins = tick([1], groups=[7], waits=True)
     moves = tick([1], groups=[8], group_rewards=[1.0], waits=True)
     assert played(begins, moves) == [[], []]
-
-
-def test_those_who_never_acted_have_no_result() -> None:
-    batch = tick([4, 5], rewards=[1.0, -1.0])
-    assert game_results(batch, 0, np.array([1]), np.empty(0, np.int64)).tolist() == [0.0]

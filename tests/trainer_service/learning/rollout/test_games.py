@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-import pytest
 
 from trainer_service.learning.rollout.games import GameLedger, side_batch
 from unity_bridge.simulators.scene import concatenate, step_batch
@@ -38,32 +37,12 @@ def tick(
     )
 
 
-def test_the_last_reward_says_who_won() -> None:
-    ledger = GameLedger(3)
-    ledger.observe(0, 0, tick([1, 2, 3]))
-    ledger.observe(0, 0, tick([], [(1, 0.1), (2, -7.0), (3, 0.0)]))
-    assert ledger.complete
-    assert ledger.results == [1.0, 0.0, 0.5]
-    assert ledger.returns == pytest.approx([0.1, -7.0, 0.0])
-    assert ledger.num_interrupted == 0
-
-
 def test_an_interrupted_game_is_a_draw() -> None:
     ledger = GameLedger(1)
     ledger.observe(0, 0, tick([1]))
     ledger.observe(0, 0, tick([], [(1, 5.0)], interrupted=True))
     assert ledger.results == [0.5]
     assert ledger.num_interrupted == 1
-
-
-def test_a_group_plays_one_game_to_its_last_member() -> None:
-    ledger = GameLedger(2)
-    ledger.observe(0, 0, tick([1, 2], group=4))
-    ledger.observe(0, 0, tick([2], [(1, -9.0)], group=4))
-    assert ledger.num_ended == 0
-    ledger.observe(0, 0, tick([1, 2], [(2, 1.0)], group=4))
-    assert ledger.results == [1.0]
-    assert ledger.returns == [-8.0]
 
 
 def test_the_first_games_to_start_count() -> None:
@@ -75,14 +54,6 @@ def test_the_first_games_to_start_count() -> None:
     ledger.observe(0, 0, tick([], [(2, -1.0)]))
     assert ledger.results == [1.0, 0.0]
     assert ledger.lengths == [1, 3]
-
-
-def test_agents_and_groups_of_one_number_are_told_apart() -> None:
-    ledger = GameLedger(2)
-    ledger.observe(0, 0, tick([5]))
-    ledger.observe(0, 0, concatenate(tick([], [(5, 1.0)]), tick([9], group=5)))
-    ledger.observe(0, 0, tick([], [(9, -1.0)], group=5))
-    assert ledger.results == [1.0, 0.0]
 
 
 def test_behaviors_of_one_side_play_one_game_with_their_group() -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import pytest
 import torch
+from replayed import gathered
 
 from trainer_service.config.rewards import ExtrinsicSettings
 from trainer_service.learning.algorithms.common.on_policy.group_rollout import group_advantages
@@ -133,7 +134,7 @@ def sums(group: Group, horizon: int) -> Mapping[str, float]:
         no_values = np.zeros((len(rollout.joint_steps), 1, 1))
         estimate = group_advantages(rollout, sources, no_values, gae_lambda=0.0)  # the rewards themselves
         on_policy += float(estimate.returns[estimate.mask].sum())
-    off_policy = float(replay._gather(np.arange(len(replay)), None).summed_rewards.sum())
+    off_policy = float(gathered(replay).summed_rewards.sum())
     return {"on policy": on_policy, "off policy": off_policy, "told": sum(told)}
 
 
@@ -141,9 +142,8 @@ def approximately(total: float) -> Mapping[str, float]:
     return {kind: pytest.approx(total, abs=1e-4) for kind in ("on policy", "off policy", "told")}
 
 
-@pytest.mark.parametrize("horizon", [3, 5, 64])
-@pytest.mark.parametrize("by", [0, 1, 2, 3])
-@pytest.mark.parametrize("members", [2, 3, 4])
+@pytest.mark.parametrize("horizon", [3, 64])
+@pytest.mark.parametrize(("members", "by"), [(2, 1), (3, 0), (4, 1), (4, 3)])
 def test_a_groups_reward_counts_once_however_its_members_are_staggered(
     members: int, by: int, horizon: int
 ) -> None:
@@ -169,11 +169,6 @@ def test_a_leader_that_decides_rarely_adds_nothing(horizon: int) -> None:
 def test_the_oldest_member_dies_while_others_act(horizon: int, joined: int | None) -> None:
     members = [Member(0, 4, last=17), *(Member(n, 4, joined=joined) for n in (1, 2, 3))]
     assert sums(Group(members), horizon) == approximately(END)
-
-
-def test_members_that_were_there_from_the_start_tell_all_after_a_lone_death() -> None:
-    # Nobody reports in the tick of the death. What each has added up since the start says where the others are.
-    assert sums(Group([Member(0, 4, last=17), Member(2, 4, joined=0)]), 64) == approximately(END)
 
 
 def test_all_members_are_replaced_one_after_the_other() -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from trainer_service.learning.algorithms.common.on_policy.learner import from_tensors, to_tensors
 from trainer_service.learning.rollout.agent_indices import AgentIndexAllocator
 from trainer_service.learning.rollout.assembler import Decisions, Observed, TrajectoryAssembler
 from trainer_service.learning.rollout.joint_steps import find_joint_steps
@@ -129,17 +128,6 @@ def test_an_agent_that_leaves_is_not_taken_for_its_successor() -> None:
     assert (joint_steps.lengths.tolist(), joint_steps.last.tolist()) == ([2], [3])
 
 
-def test_an_agent_that_begins_anew_leaves_its_last_observation() -> None:
-    world = World()
-    world(tick(0, PAIR))
-    world(tick(1, PAIR, truncated=[(2, 5)]))
-    out = handed_out(world(tick(2, [], terminated=PAIR)))
-    joint_steps = find_joint_steps(out, 2)
-    assert seen(out, joint_steps.members) == [[100, 200], [101, 201], [101, 201]]
-    assert joint_steps.members[1, 1] < len(out) <= joint_steps.members[2, 1]
-    assert (joint_steps.lengths.tolist(), joint_steps.last.tolist()) == ([2], [-1])
-
-
 def test_a_group_is_cut_when_one_segment_reaches_the_horizon() -> None:
     world = World(horizon=2)
     world(tick(0, [(1, 5)]))
@@ -153,16 +141,6 @@ def test_a_group_is_cut_when_one_segment_reaches_the_horizon() -> None:
     assert seen(again, find_joint_steps(again, 2).members) == [[102, 202], [103, 203], [104, 204]]
 
 
-def test_groups_end_independently_of_each_other() -> None:
-    world = World()
-    everyone = [(1, 5), (2, 5), (3, 6), (4, 6)]
-    world(tick(0, everyone))
-    out = handed_out(world(tick(1, everyone, truncated=[(3, 6), (4, 6)])))
-    assert sorted(out.observations[0][:, 0].tolist()) == [300, 400]
-    out = handed_out(world(tick(2, everyone, truncated=[(1, 5), (2, 5)])))
-    assert sorted(out.observations[0][:, 0].tolist()) == [100, 101, 200, 201]
-
-
 def test_group_trajectories_of_different_records_stay_apart() -> None:
     world = World()
     world(tick(0, PAIR))
@@ -173,49 +151,6 @@ def test_group_trajectories_of_different_records_stay_apart() -> None:
     assert seen(both, joint_steps.members) == [[100, 200], [101, 201], [101, 201], [102, 202]]
     assert joint_steps.lengths.tolist() == [1, 1]
     assert joint_steps.last.tolist() == [1, 3]
-
-
-def test_agents_of_no_group_are_groups_of_their_own() -> None:
-    world = World()
-    alone = [(1, 0), (2, 0)]
-    world(tick(0, alone))
-    out = handed_out(world(tick(1, alone, truncated=alone)))
-    assert seen(out, find_joint_steps(out, 1).members) == [[100], [101], [200], [201]]
-
-
-def test_simulators_do_not_meet() -> None:
-    world = World()
-    world(tick(0, [(1, 5)]), simulator=0)
-    world(tick(0, [(1, 5)]), simulator=1)
-    out = handed_out(world(tick(1, [(1, 5)], truncated=[(1, 5)]), simulator=0))
-    assert out.observations[0][:, 0].tolist() == [100]
-
-
-def test_simulators_do_not_disturb_each_others_clocks() -> None:
-    world = World()
-
-    def both(batch: StepBatch) -> Observed:
-        observed = [world.observe(batch, simulator) for simulator in (0, 1)]
-        for each in observed:
-            world.act(batch, each)
-        return observed[0]
-
-    both(tick(0, PAIR))
-    both(tick(1, [(2, 5)], truncated=[(1, 5)]))
-    out = handed_out(both(tick(2, [], truncated=[(2, 5)])))
-    joint_steps = find_joint_steps(out, 2)
-    assert seen(out, joint_steps.members) == [[100, 200], [101, 201], [None, 202]]
-
-
-def test_who_leaves_with_its_simulator_leaves_nothing() -> None:
-    world = World()
-    world(tick(0, PAIR))
-    world(tick(1, [(2, 5)], terminated=[(1, 5)]))
-    world.assembler.drop(0)
-    world.allocator.drop(0)
-    world(tick(0, PAIR))
-    out = handed_out(world(tick(1, PAIR, truncated=PAIR)))
-    assert out.lengths.tolist() == [1, 1]
 
 
 def test_who_changes_the_group_is_cut_there() -> None:
@@ -244,60 +179,9 @@ def test_a_newcomer_takes_the_lowest_free_index() -> None:
     assert allocator.assign(0, 0, tick(2, [(7, 5), (9, 5), (12, 5)])).agent_indices.tolist() == [0, 2, 1]
 
 
-def test_there_is_an_index_for_everyone() -> None:
-    crowd = [(agent, 1 + agent // 3) for agent in range(90)]
-    assert AgentIndexAllocator().assign(0, 0, tick(0, crowd)).agent_indices.tolist() == [0, 1, 2] * 30
-
-
-def test_agent_indices_outlive_episodes() -> None:
-    allocator = AgentIndexAllocator()
-    allocator.assign(0, 0, tick(0, PAIR))
-    assert allocator.assign(0, 0, tick(1, PAIR[::-1], truncated=PAIR)).agent_indices.tolist() == [0, 1, 1, 0]
-
-
 def test_a_group_that_is_too_large_is_named() -> None:
     world = World()
     world(tick(0, PAIR))
     out = handed_out(world(tick(1, PAIR, truncated=PAIR)))
     with pytest.raises(ValueError, match="a group of 2 agents, expected at most 1"):
         find_joint_steps(out, 1)
-
-
-def test_what_was_done_together_survives_a_checkpoint() -> None:
-    world = World()
-    world(tick(0, PAIR))
-    out = handed_out(world(tick(1, PAIR, truncated=PAIR)))
-    again = from_tensors(to_tensors(out))
-    assert again.group_index is not None
-    assert out.group_index is not None
-    assert again.group_index.ticks.tolist() == out.group_index.ticks.tolist()
-    assert again.group_index.agent_indices.tolist() == [0, 1]
-
-
-def test_random_lives_are_put_together_as_they_were_lived() -> None:
-    """Compares with a plain record of joint decisions, in worlds with deaths, births and horizons."""
-    rng = np.random.default_rng(11)
-    world = World(horizon=6)
-    alive: dict[int, int] = {agent: int(rng.integers(1, 4)) for agent in range(8)}
-    together: set[frozenset[float]] = set()
-    found: list[set[float]] = []
-    number = 8
-    for clock in range(90):
-        dying = [agent for agent in alive if rng.random() < 0.1]
-        terminal = [(agent, alive.pop(agent)) for agent in dying]
-        if rng.random() < 0.5:
-            alive[number] = int(rng.integers(1, 4))
-            number += 1
-        waiting = list(alive.items())
-        batch = tick(clock, waiting, terminated=terminal if clock else [])
-        for group in {group for _, group in waiting}:
-            together.add(frozenset(100.0 * agent + clock for agent, at in waiting if at == group))
-        observed = world(batch)
-        if observed.trajectories is not None:
-            out = observed.trajectories
-            joint_steps = find_joint_steps(out, 16)
-            rows = seen(out, joint_steps.steps)
-            found += [{value for value in row if value is not None} for row in rows]
-    found = [joint_step for joint_step in found if joint_step]
-    assert len(found) > 40
-    assert all(frozenset(joint_step) in together for joint_step in found)

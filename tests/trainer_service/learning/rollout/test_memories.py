@@ -56,17 +56,6 @@ def stored(trajectories: Trajectories | None) -> tuple[list[float], list[float]]
     return trajectories.memories[:, 0].tolist(), trajectories.final_memories[:, 0].tolist()
 
 
-def test_each_agent_remembers_its_own_last_step_in_any_row() -> None:
-    drive = Driver()
-    drive(tick([1, 2], [101, 201]))
-    assert drive.recalled == [0, 0]
-    drive(tick([2, 1], [202, 102]))
-    assert drive.recalled == [201, 101]
-    drive(tick([2], [203]))
-    drive(tick([1, 3, 2], [103, 301, 204]))  # an agent that skipped a tick has forgotten nothing
-    assert drive.recalled == [102, 0, 203]
-
-
 def test_memory_is_zero_where_an_episode_follows_another() -> None:
     drive = Driver()
     drive(tick([1, 2], [101, 201]))
@@ -75,23 +64,6 @@ def test_memory_is_zero_where_an_episode_follows_another() -> None:
     assert drive.recalled == [0, 201]
     drive(tick([1, 2], [104, 203]))
     assert drive.recalled == [103, 202]
-
-
-def test_an_interruption_is_an_end_for_memories_too() -> None:
-    drive = Driver()
-    drive(tick([1], [101]))
-    drive(tick([1, 1], [102, 103], truncated=1))
-    assert drive.recalled == [0]
-
-
-def test_who_left_with_its_episode_comes_back_without_memories() -> None:
-    drive = Driver()
-    drive(tick([1, 2], [101, 201]))
-    drive(tick([1, 2], [102, 202], terminated=2))
-    drive(tick([3], [301]))  # in a row that another agent had
-    assert drive.recalled == [0]
-    drive(tick([1, 2, 3], [103, 203, 302]))
-    assert drive.recalled == [0, 0, 301]
 
 
 def test_a_horizon_cuts_the_trajectory_but_not_the_memory() -> None:
@@ -117,19 +89,6 @@ def test_memories_go_with_their_simulator_and_stay_with_their_team() -> None:
     assert drive.recalled == [111]
     drive(tick([1], [122]), simulator=1, team=1)
     assert drive.recalled == [121]
-
-
-def test_growing_segments_and_rows_keep_memories() -> None:
-    drive = Driver()
-    crowd = list(range(40))
-    for clock in range(300):
-        drive(tick(crowd, [100.0 * agent + clock for agent in crowd]))
-    observed = drive(tick(crowd, [0.0] * 40, terminated=40))
-    before, after = stored(observed.trajectories)
-    for agent in crowd:
-        expected = [0, *(100 * agent + clock for clock in range(299))]
-        assert before[300 * agent : 300 * (agent + 1)] == expected
-        assert after[agent] == 100 * agent + 299
 
 
 def test_who_only_acts_remembers_the_same() -> None:

@@ -41,12 +41,6 @@ def test_nobody_sees_the_global_state_unasked(trainer_type: str) -> None:
     assert seen.tolist() == [[5, 5], [5, 5]]
 
 
-@pytest.mark.parametrize("trainer_type", ["mappo", "happo", "coma"])
-def test_a_central_critic_sees_it_if_it_shall(trainer_type: str) -> None:
-    selector = selector_for(SPEC, settings(trainer_type, state="environment", share="full", agent_ids=False))
-    assert names(selector.spec) == [GLOBAL_STATE, "eyes"]
-
-
 def test_a_state_that_nobody_sends_is_named() -> None:
     blind = BehaviorSpec(SPEC.observation_specs[1:], SPEC.action_spec)
     with pytest.raises(ValueError, match=r"needs a sensor named 'global_state'.*it has eyes"):
@@ -58,14 +52,6 @@ def test_agents_that_see_nothing_but_the_state_are_refused(hyper: dict[str, str]
     blind = BehaviorSpec(SPEC.observation_specs[:1], SPEC.action_spec)
     with pytest.raises(ValueError, match=r"its only sensor is named 'global_state'.*give it another name"):
         selector_for(blind, settings("mappo", **hyper))
-
-
-def test_ids_come_last() -> None:
-    selector = make_selector(SPEC, with_state=False, num_agents=2)
-    assert names(selector.spec) == ["eyes", "agent_id"]
-    assert names(selector.inputs) == [GLOBAL_STATE, "eyes", "agent_id"]
-    assert selector.input_sensors == (1, 2)
-    assert selector.batch(BATCH, np.array([1, 0])).observations[1].tolist() == [[0, 1], [1, 0]]
 
 
 def test_an_agent_index_beyond_the_group_size_is_refused() -> None:
@@ -101,25 +87,6 @@ def test_who_has_left_is_not_seen_by_who_stays() -> None:
     selector = make_selector(SPEC, with_state=False, num_agents=2, shows_group=True)
     _, shows_group, _ = selector.batch(group_of_three(ended=1), np.array([1, 0, 0, 1])).observations
     assert shows_group.tolist() == [[0, 0, 4, 4], [5, 5, 0, 0], [6, 6, 0, 0], [0, 0, 9, 9]]
-
-
-def test_a_tick_in_which_everybody_leaves() -> None:
-    selector = make_selector(SPEC, with_state=False, num_agents=2, shows_group=True)
-    _, shows_group, _ = selector.batch(group_of_three(ended=4), np.array([1, 0, 0, 1])).observations
-    assert shows_group.tolist() == [[6, 6, 4, 4], [5, 5, 0, 0], [6, 6, 4, 4], [0, 0, 9, 9]]
-
-
-def test_pictures_are_not_told_to_others() -> None:
-    spec = BehaviorSpec((ObservationSpec("camera", (3, 8, 8)),), SPEC.action_spec)
-    with pytest.raises(ValueError, match=r"'camera' has shape \(3, 8, 8\)"):
-        make_selector(spec, with_state=False, num_agents=2, shows_group=True)
-
-
-@pytest.mark.parametrize("trainer_type", ["dqn_share", "dqn_consensus", "sic"])
-@pytest.mark.parametrize("share", ["full", "none"])
-def test_agents_that_communicate_are_shown_their_team(trainer_type: str, share: str) -> None:
-    selector = selector_for(SPEC, settings(trainer_type, share=share))
-    assert names(selector.spec) == ["eyes", "team_observations", "agent_id"]
 
 
 def test_places_before_the_first_are_refused() -> None:

@@ -73,13 +73,3 @@ def test_a_sensor_that_changes_its_mind_is_read_as_floats(kinds: tuple[Any, ...]
     (seen,) = observed.trajectories.observations
     assert seen.dtype == FLOATS
     np.testing.assert_allclose(seen[:, 0, 0, 0], [0.0, 0.2, 0.4], rtol=1e-6)
-
-
-def test_a_later_episode_may_come_in_another_kind() -> None:
-    assembler = TrajectoryAssembler(SPEC, horizon=1000)
-    for kind in (BYTES, FLOATS):
-        play(assembler, tick(picture(0.4, kind)))
-        observed = play(assembler, tick(picture(1.0, kind), terminated=True))
-        assert observed.trajectories is not None
-        (seen,) = observed.trajectories.observations
-        assert seen.dtype == kind

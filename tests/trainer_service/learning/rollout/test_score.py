@@ -12,18 +12,6 @@ def test_a_printed_score_is_its_statistics_and_not_every_episode() -> None:
     assert repr(score) == "Score(episodes=1000, mean_return=2, std_return=1, mean_length=15)"
 
 
-def test_a_printed_score_of_groups_has_theirs() -> None:
-    score = Score((1.0, 2.0), (4, 4), (0, 0), group_returns=(3.5,), group_teams=(0,), agent_indices=(0, 1))
-    assert repr(score) == (
-        "Score(episodes=2, mean_return=1.5, std_return=0.5, mean_length=4, "
-        "mean_group_return=3.5, std_group_return=0, group_episodes=1)"
-    )
-
-
-def test_a_score_of_no_episodes_can_be_printed() -> None:
-    assert repr(Score((), (), ())) == "Score(episodes=0)"
-
-
 def test_the_value_counts_groups_and_agents_without_one() -> None:
     own = {"returns": (1.0, 2.0, 7.0), "lengths": (4, 4, 4), "teams": (0, 0, 0)}
     groups = {"group_returns": (3.0,), "group_teams": (0,)}

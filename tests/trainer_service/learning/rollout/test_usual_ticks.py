@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 
 from trainer_service.learning.rollout import assembler as module
 from trainer_service.learning.rollout.agent_indices import AgentIndexAllocator
-from trainer_service.learning.rollout.assembler import Decisions, Observed, TrajectoryAssembler, as_index
-from trainer_service.learning.rollout.trajectories import Trajectories
+from trainer_service.learning.rollout.assembler import Decisions, Observed, TrajectoryAssembler
 from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationSpec
 from unity_bridge.steps import StepBatch
 
@@ -189,101 +188,6 @@ def test_usual_ticks_mean_what_all_ticks_mean(by_group: bool, stream: list[Chang
     assert len(usual) == len(general)
     for number, (one, other) in enumerate(zip(usual, general, strict=True)):
         assert_same(one, other, f"tick {number}")
-
-
-class Agent:
-    """An agent of the loop over agents: its unfinished segment, and its episode so far."""
-
-    def __init__(self) -> None:
-        self.seen: list[list[float]] = []
-        self.rewards: list[float] = []
-        self.earned, self.steps = 0.0, 0
-        self.pending = False
-
-    def reward(self, reward: np.float32) -> None:
-        self.rewards.append(float(reward))
-        self.earned += float(reward)
-        self.steps += 1
-        self.pending = False
-
-
-def loop(stream: list[Change], horizon: int) -> Iterator[tuple[list[Any], list[Any], int]]:
-    """Segments, episodes and transitions of each tick, agent by agent. Every agent that waits acts at once."""
-    agents: dict[tuple[int, int, int], Agent] = {}
-    for tick in ticks(stream):
-        if isinstance(tick, int):
-            agents = {key: agent for key, agent in agents.items() if key[0] != tick}
-            continue
-        simulator, team, batch = tick
-        segments, episodes, transitions = [], [], 0
-        for row, number in enumerate(batch.agent_ids.tolist()):
-            has_ended = row < batch.num_terminal
-            key = (simulator, team, number)
-            agent = agents.pop(key, Agent()) if has_ended else agents.setdefault(key, Agent())
-            if agent.pending:
-                agent.reward(batch.rewards[row])
-                transitions += 1
-                if has_ended:
-                    episodes.append((agent.earned, agent.steps, row))
-                if has_ended or len(agent.seen) == horizon:
-                    last = batch.observations[0][row].tolist()
-                    ends = (bool(batch.terminated[row]), has_ended)
-                    segments.append((agent.seen, agent.rewards, last, *ends))
-                    agent.seen, agent.rewards = [], []
-            if not has_ended:
-                agent.seen.append(batch.observations[0][row].tolist())
-                agent.pending = True
-        yield segments, episodes, transitions
-
-
-def parts(trajectories: Trajectories | None) -> list[Any]:
-    """Trajectories as the loop over agents has them."""
-    if trajectories is None:
-        return []
-    assert trajectories.ended is not None
-    ends = np.cumsum(trajectories.lengths).tolist()
-    spans = [
-        slice(end - length, end) for end, length in zip(ends, trajectories.lengths.tolist(), strict=True)
-    ]
-    return [
-        (
-            trajectories.observations[0][span].tolist(),
-            trajectories.rewards[span].tolist(),
-            trajectories.final_observations[0][segment].tolist(),
-            bool(trajectories.terminated[segment]),
-            bool(trajectories.ended[segment]),
-        )
-        for segment, span in enumerate(spans)
-    ]
-
-
-@examples(50)
-@given(stream=STREAMS, horizon=st.sampled_from([1, 2, 3, 7, 100]))
-def test_trajectories_are_those_of_a_loop_over_agents(stream: list[Change], horizon: int) -> None:
-    said = play(TrajectoryAssembler(SPEC, horizon, MEMORY), stream, by_group=False)
-    expected = list(loop(stream, horizon))
-    assert len(said) == len(expected)
-    for observed, (segments, episodes, transitions) in zip(said, expected, strict=True):
-        assert parts(observed.trajectories) == segments
-        assert observed.transitions == transitions
-        found = observed.episodes
-        columns = ([], [], []) if found is None else (found.returns, found.lengths, found.rows)
-        assert list(zip(*(np.asarray(column).tolist() for column in columns), strict=True)) == episodes
-
-
-@pytest.mark.parametrize(
-    ("rows", "index"),
-    [([0, 1, 2], slice(0, 3)), ([4, 5], slice(4, 6)), ([7], slice(7, 8))],
-)
-def test_a_run_of_rows_in_order_is_a_slice(rows: list[int], index: slice) -> None:
-    assert as_index(np.array(rows, np.int64)) == index
-
-
-@pytest.mark.parametrize("rows", [[], [1, 0], [0, 2], [0, 2, 1, 3], [3, 2, 1], [0, 1, 1, 3]])
-def test_other_rows_stay_rows(rows: list[int]) -> None:
-    found = as_index(np.array(rows, np.int64))
-    assert isinstance(found, np.ndarray)
-    assert found.tolist() == rows
 
 
 def test_agents_whose_rows_move_are_found_where_they_are_now() -> None:

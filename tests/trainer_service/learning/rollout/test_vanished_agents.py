@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 import pytest
-import torch
 from behavior_worlds import observe
 
-from trainer_service.config import TrainerSettings
-from trainer_service.config.hyperparameters.common import GroupSettings
-from trainer_service.learning.algorithms import Compute
 from trainer_service.learning.rollout import agents, assembler
 from trainer_service.learning.rollout.agent_indices import AgentIndexAllocator, _FreeIndices
 from trainer_service.learning.rollout.agents import (
@@ -22,12 +16,9 @@ from trainer_service.learning.rollout.agents import (
     MAX_SILENT_TICKS_IN_CROWD,
     AgentRows,
     TooManyAgents,
-    is_time_to_check,
     vanished_agents,
 )
 from trainer_service.learning.rollout.assembler import Decisions, Observed, TrajectoryAssembler
-from trainer_service.learning.rollout.trajectories import Trajectories
-from trainer_service.running.behaviors.behavior import Behavior
 from trainer_service.running.collection.collector import BehaviorTick
 from unity_bridge.errors import WireError
 from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationSpec
@@ -109,11 +100,6 @@ def test_beyond_the_limit_the_longest_silent_make_room() -> None:
     assert vanished_agents(np.array([1, *[0] * MAX_AGENTS]), mentioned=MAX_AGENTS).tolist().index(True) == 0
 
 
-def test_the_usual_tick_asks_nobody() -> None:
-    assert not any(is_time_to_check(tick, 96, 96) for tick in range(1000))
-    assert sum(is_time_to_check(tick, 97, 96) for tick in range(1, 641)) == 10
-
-
 def test_a_vanished_agent_leaves_its_steps_but_the_last(impatient: int) -> None:
     drive = Driver()
     for clock in (1, 2, 3):
@@ -158,14 +144,6 @@ def test_a_team_that_waits_for_its_turn_is_not_silent(impatient: int) -> None:
     observed = drive(tick([1], clock=20, ended=1), team=1)
     assert observed.trajectories is not None
     assert len(observed.trajectories) == 1
-
-
-def test_other_simulators_do_not_make_an_agent_silent(impatient: int) -> None:
-    drive = Driver()
-    drive(tick([1, 2]), simulator=0)
-    for _ in range(20):
-        assert drive(tick([1, 2]), simulator=1).vanished is None
-    assert drive(tick([1, 2]), simulator=0).transitions == 2
 
 
 def test_a_group_that_vanishes_is_handed_out_as_one(impatient: int) -> None:
@@ -221,9 +199,7 @@ def test_rows_of_vanished_agents_are_given_back() -> None:
     assert observed.trajectories.memories[:, 0].tolist() == [0, 0, 1, 2, 3] * 2
 
 
-def test_members_moved_to_lower_rows_stay_in_their_groups(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_members_moved_to_lower_rows_stay_in_their_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(agents, "_FEW", 1)
     drive = Driver(by_group=True)
     drive(tick(list(range(100, 150)), groups=[9] * 50))
@@ -240,20 +216,6 @@ def test_members_moved_to_lower_rows_stay_in_their_groups(
     assert segment.group_index.groups.tolist() == [0, 0]
 
 
-def test_rows_of_living_agents_stay_when_many_others_vanish() -> None:
-    drive, rows = Driver(), set()
-    alive = list(range(100))
-    for turn in range(1500):
-        new = range(100 * (turn + 1), 100 * (turn + 2))
-        ended = alive[10:]  # the first ten are never mentioned again
-        observed = drive(tick([*ended, *new], ended=len(ended)))
-        alive = list(new)
-        assert len(observed.waiting) == 100
-        rows.add(len(drive.assembler._lengths))
-    # A crowd is tolerated, and the tenth of a hundred agents that vanishes until somebody looks.
-    assert max(rows) <= 2 * (CROWD_SIZE + 64 * 10 + 200)
-
-
 def test_a_message_of_too_many_agents_is_refused(make_behavior) -> None:
     behavior = make_behavior(name="Walker", continuous=1)
     crowd = np.arange(2 * MAX_AGENTS + 1)
@@ -266,9 +228,7 @@ def test_a_message_of_too_many_agents_is_refused(make_behavior) -> None:
         observe(behavior, BehaviorTick(0, 0, batch))
 
 
-def test_too_many_agents_are_refused_across_messages_too(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_too_many_agents_are_refused_across_messages_too(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (agents, assembler):
         monkeypatch.setattr(module, "MAX_AGENTS", 100)
     drive = Driver()
@@ -318,97 +278,3 @@ def test_the_lowest_free_index_is_taken() -> None:
         assert not free_indices.is_unused
         free_indices.free(index)
     assert free_indices.is_unused
-
-
-def test_groups_that_lose_members_at_once_are_searched_once(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    drive, calls = Driver(by_group=True), 0
-    select = Trajectories.select
-
-    def count(self: Trajectories, segments: np.ndarray) -> Trajectories:
-        nonlocal calls
-        calls += 1
-        return select(self, segments)
-
-    ids = list(range(400))
-    groups = [1 + agent // 2 for agent in ids]
-    for _ in range(2):
-        drive(tick(ids, groups=groups))
-    monkeypatch.setattr(Trajectories, "select", count)
-    drive(tick([*ids[::2], *ids[1::2]], ended=200, groups=[*groups[::2], *groups[1::2]]))
-    observed = drive(tick(ids[1::2], ended=200, groups=groups[1::2]))
-    assert calls <= 4
-    assert observed.trajectories is not None
-    assert observed.trajectories.group_index is not None
-    assert np.bincount(observed.trajectories.group_index.groups).tolist() == [2] * 200
-
-
-@pytest.fixture
-def quiet(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
-    with caplog.at_level("ERROR"):
-        yield
-
-
-@pytest.mark.parametrize(
-    ("trainer_type", "memory"),
-    [("ppo", True), ("sac", False), ("mappo", True), ("poca", False), ("coma", False), ("qmix", False),
-     ("dqn", False)],
-)  # fmt: skip
-@pytest.mark.probe
-def test_every_learner_learns_on_where_members_of_groups_vanish(
-    impatient: int, quiet: None, trainer_type: str, memory: bool
-) -> None:
-    ball = small_behavior(trainer_type, memory)
-    actions = ball.spec.action_spec
-    rng = np.random.default_rng(0)
-    alive: dict[int, int] = {}
-    born = updates = 0
-    for _ in range(40):
-        while len(alive) < 9:
-            alive |= {born + i: 1 + born // 3 for i in range(3)}
-            born += 3
-        for agent in [agent for agent in alive if rng.random() < 0.05]:
-            del alive[agent]
-        ends = [agent for agent in alive if rng.random() < 0.1]
-        ids = [*ends, *alive]
-        batch = StepBatch(
-            agent_ids=np.array(ids),
-            observations=(rng.normal(size=(len(ids), 2)).astype(np.float32),),
-            rewards=rng.normal(size=len(ids)).astype(np.float32),
-            terminated=np.arange(len(ids)) < len(ends),
-            truncated=np.zeros(len(ids), np.bool_),
-            allowed_actions=np.ones((len(ids), actions.mask_size), np.bool_),
-            group_ids=np.array([alive[agent] for agent in ids]),
-            group_rewards=np.ones(len(ids), np.float32),
-        )
-        observe(ball, BehaviorTick(0, 0, batch))
-        if ball.ready_to_update():
-            ball.update()
-            updates += 1
-        ball.collector.act()
-    assert updates
-    known = ball.collector._assembler._agents.in_use
-    assert known == ball.collector._groups._agents.in_use <= 9 + 6
-    if ball.collector._agent_indices is not None:
-        assert ball.collector._agent_indices._agents.in_use == known
-
-
-def small_behavior(trainer_type: str, memory: bool) -> Behavior:
-    hyper: dict[str, object] = {"batch_size": 16, "buffer_size": 64}
-    if trainer_type not in {"ppo", "mappo", "happo", "poca", "coma"}:
-        hyper |= {"buffer_init_steps": 16, "buffer_size": 512}
-    network: dict[str, object] = {"hidden_units": 8, "num_layers": 1}
-    if memory:
-        network["memory"] = {"memory_size": 4, "sequence_length": 4}
-    plain: dict[str, object] = {
-        "trainer_type": trainer_type, "hyperparameters": hyper, "network_settings": network, "time_horizon": 8,
-    }  # fmt: skip
-    settings = TrainerSettings.model_validate(plain)
-    if isinstance(settings.hyperparameters, GroupSettings):
-        settings = TrainerSettings.model_validate({**plain, "hyperparameters": {**hyper, "group_size": 3}})
-    actions = ActionSpec(2) if trainer_type in {"ddpg", "td3", "maddpg", "sac"} else ActionSpec(0, (3,))
-    spec = BehaviorSpec((ObservationSpec("o", (2,)),), actions)
-    behavior = Behavior("B", spec, settings, Compute(torch.device("cpu"), 1))
-    behavior.prepare()
-    return behavior

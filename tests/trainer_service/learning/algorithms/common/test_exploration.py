@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from made_trajectories import trajectories_of
 
 from trainer_service.config.hyperparameters.off_policy import ActionValueSettings
 from trainer_service.learning.algorithms.common.exploration import EpsilonGreedy
@@ -11,23 +12,8 @@ from trainer_service.learning.rollout.trajectories import Trajectories
 
 
 def lived(lengths: list[int], ended: list[bool] | None) -> Trajectories:
-    steps, segments = sum(lengths), len(lengths)
-    return Trajectories(
-        observations=(np.zeros((steps, 1), np.float32),),
-        continuous_actions=np.empty((steps, 0), np.float32),
-        discrete_actions=np.zeros((steps, 1), np.int64),
-        allowed_actions=np.ones((steps, 2), np.bool_),
-        log_probs=np.zeros(steps, np.float32),
-        memories=np.empty((steps, 0), np.float32),
-        rewards=np.zeros(steps, np.float32),
-        group_rewards=np.zeros(steps, np.float32),
-        lengths=np.array(lengths, np.int64),
-        final_observations=(np.zeros((segments, 1), np.float32),),
-        final_allowed_actions=np.ones((segments, 2), np.bool_),
-        final_memories=np.empty((segments, 0), np.float32),
-        terminated=np.zeros(segments, np.bool_),
-        ended=None if ended is None else np.array(ended, np.bool_),
-    )
+    seen = np.zeros((sum(lengths), 1), np.float32)
+    return trajectories_of([seen], lengths, choices=2, ended=None if ended is None else np.array(ended))
 
 
 def test_it_falls_over_steps_and_stays() -> None:

@@ -41,22 +41,6 @@ def test_it_draws_uniformly_deterministic_or_not(deterministic: bool) -> None:
     assert (again.continuous_actions != decisions.continuous_actions).all()
 
 
-def test_it_resumes_where_its_checkpoint_was_taken() -> None:
-    policy, resumed = chance(), chance(seed=9)
-    policy.actor.act(ActRequest(SEEN, ALLOWED, NOTHING))
-    resumed.load_state_dict(policy.state_dict())
-    one, same = (each.actor.act(ActRequest(SEEN, ALLOWED, NOTHING)) for each in (policy, resumed))
-    np.testing.assert_array_equal(one.continuous_actions, same.continuous_actions)
-    np.testing.assert_array_equal(one.discrete_actions, same.discrete_actions)
-
-
-def test_it_never_learns(make_behavior) -> None:
-    behavior = make_behavior(trainer_type="random", hyperparameters={})
-    assert not behavior.ready_to_update()
-    assert behavior.learner.update(5) == {}
-    assert behavior.learner.replay_state() is None
-
-
 def test_its_policy_draws_as_it_does(make_behavior) -> None:
     behavior = make_behavior(trainer_type="random", hyperparameters={}, continuous=2, branches=(4,))
     policy = Policy(checkpoint_of(behavior), seed=3)

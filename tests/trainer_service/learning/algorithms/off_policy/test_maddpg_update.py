@@ -222,20 +222,9 @@ def test_a_rare_row_counts_as_much_as_its_weight() -> None:
     assert not torch.allclose(gradients[0], gradients[2])
 
 
-def test_critics_come_to_say_what_their_targets_say() -> None:
-    rule, minibatch = made(tau=0.0), batch()
-    always(rule, 1.0, -1.0)
-    for _ in range(140):
-        told = learn_from(rule, minibatch, rate=0.03)
-    assert told["Losses/Value Loss"] < 1e-3
-    assert told["Policy/Mean Target"] == pytest.approx(0.0, abs=1e-6)
-    assert told["Policy/Mean Q"] == pytest.approx(0.0, abs=0.05)
-
-
-@pytest.mark.parametrize("hard", [False, True])
 @pytest.mark.probe
-def test_actors_find_the_choice_that_their_critics_value(hard: bool) -> None:
-    rule = made(hard_gumbel=hard)
+def test_actors_find_the_choice_that_their_critics_value() -> None:
+    rule = made(hard_gumbel=True)
     minibatch, chance = batch(), torch.Generator().manual_seed(7)
     worth = torch.tensor([[0.0, 1.0, 0.0], [0.0, 0.0, 1.0]])
     for _ in range(200):  # critic i learns that its agent's choice i + 1 is worth 1

@@ -6,12 +6,13 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import onnxruntime
 import pytest
 import torch
 from behavior_worlds import observe
 from group_lives import NUM_AGENTS, GroupLife
-from seeds import seeds
+from pair_worlds import Pairs
+from replayed import whole_sequences
+from seeds import quick_where
 from torch import Tensor
 
 from trainer_service.learning.algorithms.common.off_policy.group_q_learner import GroupQLearner
@@ -22,19 +23,14 @@ from trainer_service.learning.algorithms.off_policy.maddpg import MADDPG
 from trainer_service.learning.networks.groups.histories import GroupInput
 from trainer_service.learning.networks.groups.stacked_actor_critic import StackedActors
 from trainer_service.learning.networks.shard import Shard
-from trainer_service.learning.replay.joint_sequence_replay import JointSequenceReplay
 from trainer_service.learning.replay.joint_transitions import JointSample
 from trainer_service.learning.rollout.trajectories import Trajectories
 from trainer_service.ops.gumbel import one_hot_choices
 from trainer_service.running.behaviors.behavior import Behavior
-from trainer_service.running.behaviors.saving import checkpoint_of
 from trainer_service.running.collection.collector import BehaviorTick
-from trainer_service.running.interop.onnx_export import to_onnx
-from trainer_service.running.policy import Policy
-from unity_bridge.simulators.scene import concatenate, step_batch
+from unity_bridge.simulators.scene import step_batch
 from unity_bridge.steps import ActionBatch, StepBatch
 
-kinds = pytest.mark.parametrize("kind", ["lstm", pytest.param("gru", marks=pytest.mark.thorough)])
 LEARNERS: dict[str, tuple[str, dict[str, Any]]] = {
     "apart": ("idqn", {}),
     "at-once": ("idqn", {"share": "full", "agent_ids": True}),
@@ -45,29 +41,17 @@ LEARNERS: dict[str, tuple[str, dict[str, Any]]] = {
     "messages": ("sic", {"share": "full", "agent_ids": True, "n_step": 2}),
     "own-messages": ("sic", {}),
 }
-learners = pytest.mark.parametrize("learner", LEARNERS)
-lengths = pytest.mark.parametrize(
-    "sequence_length", [3, *(pytest.param(length, marks=pytest.mark.thorough) for length in (1, 64))]
-)
 
 
 @pytest.fixture
-def group(make_behavior) -> Callable[..., Behavior]:
+def group(small) -> Callable[..., Behavior]:
     """A behavior of groups with memory; ``memory`` None takes it from it."""
 
-    def make(learner: str, memory: dict[str, Any] | None, seed: int = 1, **changes: Any) -> Behavior:
+    def make(learner: str, memory: dict[str, Any] | None, **changes: Any) -> Behavior:
         trainer, more = LEARNERS.get(learner, (learner, {}))
-        network = {"hidden_units": 8, "num_layers": 1, "memory": memory, **changes.pop("network", {})}
-        hyperparameters = {"group_size": NUM_AGENTS, "batch_size": 64, "buffer_size": 4000, **more}
-        made: Behavior = make_behavior(
-            sizes=changes.pop("sizes", (3,)),
-            branches=(2,),
-            seed=seed,
-            trainer_type=trainer,
-            hyperparameters={**hyperparameters, **changes},
-            network_settings=network,
-            max_steps=10**6,
-        )
+        body = {"sizes": (3,), "branches": (2,), "time_horizon": 1000}
+        sizes = {"group_size": NUM_AGENTS, "batch_size": 64, "buffer_size": 4000}
+        made: Behavior = small(trainer, memory=memory, **{**body, **sizes, **more, **changes})
         return made
 
     return make
@@ -112,18 +96,13 @@ def lived(behavior: Behavior, ticks: int = 40, *, together: bool = False) -> tup
 
 
 def everything(algorithm: ReplayLearner[JointMinibatch], *chosen: int) -> JointSample:
-    replay = algorithm.replay.buffer
-    assert isinstance(replay, JointSequenceReplay)
-    return replay._gather_whole(np.array(chosen) if chosen else np.arange(len(replay._starts) - 1), None)
+    sample: JointSample = whole_sequences(algorithm, *chosen)
+    return sample
 
 
-@learners
-@kinds
-@lengths
-def test_sequences_give_what_acting_step_by_step_gave(
-    group, learner: str, kind: str, sequence_length: int
-) -> None:
-    memory = {"memory_size": 6, "sequence_length": sequence_length, "type": kind}
+@pytest.mark.parametrize("learner", LEARNERS)
+def test_sequences_give_what_acting_step_by_step_gave(group, learner: str) -> None:
+    memory = {"memory_size": 6, "sequence_length": 3, "type": "gru" if learner == "vdn" else "lstm"}
     behavior = group(learner, memory, buffer_init_steps=4000)
     assert behavior.learner.actor.memory_size == 6
     # Of those that communicate, all must be asked at once: a cut between their decisions parts what they saw together.
@@ -163,23 +142,6 @@ def test_actors_in_sequences_do_what_they_did_step_by_step(group, share: str, id
     assert len(order) == len(trajectories)
 
 
-@pytest.mark.parametrize(("share", "ids"), [("none", False), ("full", True), ("full", False)])
-def test_what_imitates_is_what_acts(group, share: str, ids: bool) -> None:
-    behavior = group("maddpg", {"memory_size": 6, "sequence_length": 3}, share=share, agent_ids=ids)
-    actors = behavior.learner.actor.network
-    rng = torch.Generator().manual_seed(1)
-    seen, memories = torch.randn(4, 3, generator=rng), torch.randn(4, 6, generator=rng)
-    for agent in range(NUM_AGENTS):
-        one_hot = torch.eye(NUM_AGENTS)[[agent] * 4]
-        expected, kept = actors.step([seen, one_hot], memories)
-        imitators = actors.imitators()
-        imitator = imitators[agent % len(imitators)]
-        assert imitator.memory is not None
-        remembered, its = imitator.memory.step(imitator.encode([seen]), memories)
-        torch.testing.assert_close(imitator.decide(remembered).logits, expected.logits)
-        torch.testing.assert_close(its, kept)
-
-
 @pytest.mark.parametrize("share", ["none", "full"])
 def test_critics_with_memory_know_what_was_seen_before_and_not_after(group, share: str) -> None:
     behavior = group("maddpg", {"memory_size": 6, "sequence_length": 8}, share=share)
@@ -217,9 +179,8 @@ def gradients_of(algorithm: GroupQLearner, sample: JointSample) -> tuple[Tensor,
 
 
 @pytest.mark.parametrize("learner", ["vdn", "qmix"])
-@kinds
-def test_padding_and_company_count_for_nothing(group, learner: str, kind: str) -> None:
-    memory = {"memory_size": 6, "sequence_length": 5, "type": kind}
+def test_padding_and_company_count_for_nothing(group, learner: str) -> None:
+    memory = {"memory_size": 6, "sequence_length": 5}
     algorithm, _ = lived(group(learner, memory, buffer_init_steps=4000), ticks=80)
     lengths = everything(algorithm).sequences.lengths
     chosen = [int(np.flatnonzero(lengths == length)[0]) for length in (5, 1, 2)]
@@ -230,7 +191,7 @@ def test_padding_and_company_count_for_nothing(group, learner: str, kind: str) -
     torch.testing.assert_close(together, expected, atol=1e-5, rtol=1e-4)
 
 
-@pytest.mark.parametrize("learner", ["apart", "vdn", "messages"])
+@pytest.mark.parametrize("learner", ["vdn", "messages"])
 def test_ranks_learn_together_what_one_learns(group, learner: str) -> None:
     memory = {"memory_size": 6, "sequence_length": 4}
     algorithm, _ = lived(group(learner, memory, buffer_init_steps=4000), ticks=60)
@@ -250,92 +211,37 @@ def test_ranks_learn_together_what_one_learns(group, learner: str) -> None:
     torch.testing.assert_close(summed, whole, atol=1e-5, rtol=1e-4)
 
 
-@learners
-@kinds
-def test_an_exported_model_remembers_as_the_policy_does(group, learner: str, kind: str) -> None:
-    behavior = group(learner, {"memory_size": 6, "sequence_length": 4, "type": kind})
-    with torch.no_grad():
-        for parameter in behavior.learner.networks["network"].parameters():
-            parameter.add_(0.1 * torch.randn_like(parameter))
-    policy = Policy(checkpoint_of(behavior))
-    network = policy.network()
-    session = onnxruntime.InferenceSession(to_onnx(network, policy.inputs))
-    rng, rows = np.random.default_rng(1), 7
-    remembered, memories = np.zeros((rows, 1, 6), np.float32), torch.zeros(rows, 6)
-    for _ in range(4):
-        shapes = [sensor.shape for sensor in policy.inputs.observation_specs]
-        seen = [rng.normal(size=(rows, *shape)).astype(np.float32) for shape in shapes]
-        if len(shapes) > 1:
-            seen[-1] = np.eye(NUM_AGENTS, dtype=np.float32)[rng.integers(NUM_AGENTS, size=rows)]
-        inputs = {f"obs_{i}": sensor for i, sensor in enumerate(seen)}
-        inputs |= {"action_masks": np.ones((rows, 2), np.float32), "recurrent_in": remembered}
-        chosen, remembered = session.run(["deterministic_discrete_actions", "recurrent_out"], inputs)
-        with torch.inference_mode():
-            parameters, memories = network.step([torch.from_numpy(sensor) for sensor in seen], memories)
-        np.testing.assert_allclose(remembered[:, 0], memories, atol=1e-5)
-        np.testing.assert_array_equal(chosen[:, 0], parameters.logits.argmax(dim=1))
-    assert np.abs(remembered).max() > 0.01
+class Cues(Pairs):
+    """Pairs that see a cue each at first, then that it is time to do what they saw, for which both are paid."""
 
-
-class Cues:
-    """Pairs that see a cue each at first, nothing for some steps, and are paid at the end for doing what they saw."""
-
-    pairs = 8
-
-    def __init__(self, seed: int, length: int = 2) -> None:
-        self.rng = np.random.default_rng(seed)
-        self.length = length
-        self.scores: list[float] = []
-        self.ids = np.arange(2 * self.pairs)
-
-    def begin(self) -> StepBatch:
-        self.time, self.cue = 0, self.rng.choice([-1.0, 1.0], 2 * self.pairs)
-        self._look()
-        return self.rows(np.zeros(2 * self.pairs))
+    def see(self) -> np.ndarray:
+        self.told = False
+        self.cue = self.rng.choice([-1.0, 1.0], len(self.ids))
+        return self.cue
 
     def step(self, actions: ActionBatch) -> StepBatch:
-        self.time += 1
-        self._look()
-        if self.time < self.length:
-            return self.rows(np.zeros(2 * self.pairs))
+        self.told = not self.told
+        if self.told:
+            self.seen = np.zeros(len(self.ids))
+            return self.rows()
         right = (actions.discrete[:, 0] == (self.cue > 0)).reshape(-1, 2).mean(axis=1)
-        self.scores.append(float(right.mean()))
-        ends = self.rows(np.repeat(right, 2), terminated=np.ones(2 * self.pairs, np.bool_))
-        return concatenate(ends, self.begin())
-
-    def _look(self) -> None:
-        shown = [
-            np.where(self.time == 0, self.cue, 0.0),
-            np.full(2 * self.pairs, self.time == self.length - 1),
-        ]
-        self.seen = np.stack(shown, axis=1).astype(np.float32)
-
-    def rows(self, paid: np.ndarray, **ends: Any) -> StepBatch:
-        return step_batch(
-            [self.seen],
-            np.zeros(2 * self.pairs, np.float32),
-            agent_ids=self.ids,
-            allowed_actions=np.ones((2 * self.pairs, 2), np.bool_),
-            group_ids=1 + self.ids // 2,
-            group_rewards=paid.astype(np.float32),
-            **ends,
-        )
+        return self.ended(right, group=np.repeat(right, 2))
 
 
 def learned(behavior: Behavior, seed: int, ticks: int) -> float:
     """The share of cues that are followed at last."""
-    world = Cues(seed)
+    world = Cues(seed, copies=8)
     batch = world.begin()
     for _ in range(ticks):
         observe(behavior, BehaviorTick(0, 0, batch))
         if behavior.ready_to_update():
             behavior.update()
         batch = world.step(behavior.collector.act()[0])
-    return float(np.mean(world.scores[-20:]))
+    return world.score(20)
 
 
 PROBE = {
-    "sizes": (2,),
+    "sizes": (1,),
     "group_size": 2,
     "learning_rate": 0.01,
     "tau": 0.05,
@@ -346,28 +252,8 @@ PROBE = {
 
 
 @pytest.mark.probe
-@seeds(1, 2)
-@pytest.mark.parametrize(
-    "learner", ["vdn", *(pytest.param(each, marks=pytest.mark.thorough) for each in ("qmix", "messages"))]
-)
-def test_a_pair_does_at_the_end_what_each_was_told_at_the_start(group, learner: str, seed: int) -> None:
+@pytest.mark.parametrize("learner", ["vdn", quick_where(False, "messages")])
+def test_a_pair_does_at_the_end_what_each_was_told_at_the_start(group, learner: str) -> None:
     memory = {"memory_size": 16, "sequence_length": 8}
     # Guessing follows half of them.
-    assert learned(group(learner, memory, seed, **PROBE), seed, 500) > 0.95
-
-
-@pytest.mark.probe
-@pytest.mark.thorough
-@pytest.mark.parametrize("seed", [1, 2])
-def test_actors_do_at_the_end_what_each_was_told_at_the_start(group, seed: int) -> None:
-    changes = {key: value for key, value in PROBE.items() if "exploration" not in key}
-    behavior = group("maddpg", {"memory_size": 16, "sequence_length": 8}, seed, **changes)
-    # Choices are drawn, so a few are others than the best.
-    assert learned(behavior, seed, 1000) > 0.85
-
-
-@pytest.mark.probe
-@pytest.mark.thorough
-@pytest.mark.parametrize("seed", [1, 2])
-def test_without_memory_a_pair_can_only_guess(group, seed: int) -> None:
-    assert abs(learned(group("vdn", None, seed, **PROBE), seed, 300) - 0.5) < 0.2
+    assert learned(group(learner, memory, **PROBE), 1, 500) > 0.95

@@ -3,64 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from behavior_worlds import CORRIDORS, Corridor, live_in
-from replayed import learn_from
-from seeds import seeds
+from behavior_worlds import CORRIDORS, Corridor, live_in, returns_after
+from replayed import learn_from, whole_sequences
 
-from trainer_service.errors import UserError
 from trainer_service.learning.algorithms import SAC
-from trainer_service.learning.replay.sequence_replay import SequenceReplay
 from trainer_service.running.behaviors.behavior import Behavior
-from trainer_service.running.behaviors.saving import checkpoint_of, restore
-from trainer_service.running.policy import Policy
 from unity_bridge.steps import StepBatch
-
-each_seed = seeds(1, 2, 3)
-kinds = pytest.mark.parametrize("kind", ["lstm", "gru"])
-SMALL = {"network_settings": {"hidden_units": 8}}
-replays = pytest.mark.parametrize("replay", ["uniform", "prioritized"])
 
 
 @pytest.fixture
-def walker(make_behavior) -> Callable[..., Behavior]:
-    """A behavior for corridors; ``memory`` None takes it from it."""
-
-    def make(
-        memory: dict[str, Any] | None,
-        seed: int = 1,
-        continuous: int = 0,
-        branches: tuple[int, ...] = (2,),
-        **changes: Any,
-    ) -> Behavior:
-        hyperparameters = {
-            "batch_size": 128,
-            "buffer_size": 4096,
-            "learning_rate": 0.01,
-            "tau": 0.05,
-            "init_entcoef": 0.05,
-            "steps_per_update": 12,
-        }
-        signals = changes.pop("reward_signals", {"extrinsic": {"gamma": 0.99, "strength": 1.0}})
-        made: Behavior = make_behavior(
-            sizes=(3,),
-            continuous=continuous,
-            branches=branches,
-            seed=seed,
-            trainer_type="sac",
-            hyperparameters={**hyperparameters, **changes},
-            network_settings={"hidden_units": 16, "num_layers": 1, "memory": memory},
-            reward_signals=signals,
-            time_horizon=3,
-            max_steps=10**6,
-        )
-        return made
-
-    return make
+def walker(small) -> Callable[..., Behavior]:
+    """A behavior for corridors, with a memory."""
+    body = {"sizes": (3,), "branches": (2,), "time_horizon": 3, "units": 16}
+    sizes = {"batch_size": 128, "buffer_size": 4096, "steps_per_update": 12}
+    made = partial(small, "sac", learning_rate=0.01, tau=0.05, init_entcoef=0.05, **body, **sizes)
+    return lambda memory, **changes: made(memory=memory, **changes)
 
 
 def collected(behavior: Behavior, lengths: tuple[int, ...] = (3, 8), ticks: int = 24) -> SAC:
@@ -73,13 +36,10 @@ def collected(behavior: Behavior, lengths: tuple[int, ...] = (3, 8), ticks: int 
 
 
 def all_sequences(algorithm: SAC) -> Any:
-    replay = algorithm.replay.buffer
-    assert isinstance(replay, SequenceReplay)
-    return replay._gather_whole(np.arange(len(replay._starts) - 1), None)
+    return whole_sequences(algorithm)
 
 
-@kinds
-@pytest.mark.parametrize("sequence_length", [1, 2, 5, 64])
+@pytest.mark.parametrize(("kind", "sequence_length"), [("lstm", 2), ("gru", 5), ("lstm", 64)])
 def test_sequences_are_seen_as_they_were_lived_through(walker, kind: str, sequence_length: int) -> None:
     memory = {"memory_size": 6, "sequence_length": sequence_length, "type": kind}
     algorithm = collected(walker(memory, continuous=1, buffer_init_steps=4000))
@@ -91,10 +51,7 @@ def test_sequences_are_seen_as_they_were_lived_through(walker, kind: str, sequen
     )
     with torch.inference_mode():
         now, after = policy.policy_from(batch.inputs), policy.policy_from(batch.next_inputs)
-        critics, targets = (
-            critics_now.encode(batch.inputs),
-            critics_then.encode(batch.next_inputs),
-        )
+        critics, targets = (critics_now.encode(batch.inputs), critics_then.encode(batch.next_inputs))
         # Step by step, as when acting.
         end = 0
         for length, memories in zip(
@@ -133,9 +90,7 @@ def test_sequences_are_seen_as_they_were_lived_through(walker, kind: str, sequen
 
 def judged(algorithm: SAC, numbers: np.ndarray) -> tuple[torch.Tensor, torch.Tensor, int]:
     """Critics' losses on some sequences, all networks' gradients, and how many steps that was; nothing is moved."""
-    replay = algorithm.replay.buffer
-    assert isinstance(replay, SequenceReplay)
-    sample = replay._gather_whole(numbers, None)
+    sample = whole_sequences(algorithm, *numbers)
     told = learn_from(algorithm, algorithm.minibatch(sample))
     losses = torch.tensor([told["Losses/Q1 Loss"], told["Losses/Q2 Loss"]])
     gradients = [
@@ -144,10 +99,9 @@ def judged(algorithm: SAC, numbers: np.ndarray) -> tuple[torch.Tensor, torch.Ten
     return losses, torch.cat(gradients).clone(), len(sample.rows)
 
 
-@kinds
-def test_padding_counts_for_nothing(walker, kind: str) -> None:
+def test_padding_counts_for_nothing(walker) -> None:
     # Together, shorter sequences are padded; by themselves they are not. Choices need no chance, so nothing differs.
-    memory = {"memory_size": 6, "sequence_length": 64, "type": kind}
+    memory = {"memory_size": 6, "sequence_length": 64}
     algorithm = collected(walker(memory, buffer_init_steps=4000), lengths=(1, 3, 8))
     sample = all_sequences(algorithm)
     lengths = sample.sequences.lengths
@@ -162,21 +116,7 @@ def test_padding_counts_for_nothing(walker, kind: str) -> None:
     )
 
 
-@pytest.mark.parametrize(("batch_size", "sequences"), [(4, 1), (9, 2), (64, 16)])
-def test_a_minibatch_holds_as_many_full_sequences_as_fit(walker, batch_size: int, sequences: int) -> None:
-    behavior = walker({"memory_size": 4, "sequence_length": 4}, batch_size=batch_size)
-    algorithm = collected(behavior, ticks=3)
-    assert behavior.learner.horizon == 4
-    live_in(behavior, world := Corridor(3, (9,)), world.begin(), 12)
-    sample = algorithm.replay.sample(np.random.default_rng(1))
-    assert len(sample.sequences.lengths) == sequences
-    assert (
-        sample.sequences.memories.shape == (sequences, behavior.learner.actor.memory_size) == (sequences, 12)
-    )
-
-
-@pytest.mark.parametrize("sequence_length", [2, 64])
-@pytest.mark.parametrize("ends", ["terminated", "truncated"])
+@pytest.mark.parametrize(("ends", "sequence_length"), [("terminated", 2), ("truncated", 64)])
 def test_only_an_end_is_worth_nothing_afterwards(walker, sequence_length: int, ends: str) -> None:
     class Ending(Corridor):
         def rows(self, who: np.ndarray, rewards: np.ndarray, **given: Any) -> StepBatch:
@@ -196,68 +136,5 @@ def test_only_an_end_is_worth_nothing_afterwards(walker, sequence_length: int, e
     assert np.all(sample.next_observations[0][:, 0] == 0.0)
 
 
-def test_a_memory_of_another_size_cannot_be_resumed(walker) -> None:
-    four, eight = (walker({"memory_size": size, "sequence_length": 5}) for size in (4, 8))
-    expected = "does not fit the configured networks: network_settings.memory.memory_size was 4, now 8"
-    with pytest.raises(UserError, match=expected):
-        restore(eight, checkpoint_of(four))
-
-
-@replays
-def test_rewards_of_our_own_making_are_for_steps_of_sequences(walker, replay: str) -> None:
-    signals = {
-        name: {"gamma": 0.9, "strength": 0.5, **units}
-        for name, units in (("extrinsic", {}), ("curiosity", SMALL), ("rnd", SMALL))
-    }
-    memory = {"memory_size": 6, "sequence_length": 5}
-    behavior = walker(memory, continuous=1, reward_signals=signals, batch_size=40, replay={"type": replay})
-    world = Corridor(1, (3, 8))
-    live_in(behavior, world, world.begin(), 40)
-    algorithm = behavior.learner
-    batch = algorithm.minibatch(sample := algorithm.replay.sample(np.random.default_rng(1)))
-    assert batch.rewards.shape == (len(sample.rows), 3)
-    assert batch.rewards[:, 1:].min() >= 0.0
-    assert (batch.rewards[:, 1:] > 0.0).all(dim=1).float().mean() > 0.9
-    tags = set(behavior.summarize(0.0).series)
-    assert {"Losses/Curiosity Forward Loss", "Losses/RND Loss", "Policy/Rnd Value"} <= tags
-
-
-def likeliest_returns(behavior: Behavior, seed: int, episodes: int = 60) -> float:
-    """Mean return of the likeliest actions in corridors of the same kind."""
-    policy = Policy(checkpoint_of(behavior))
-    world = Corridor(seed + 100, choices=policy.spec.action_spec.mask_size)
-    batch, memories, starts = world.begin(), None, None
-    while len(world.returns) < episodes:
-        seen = batch.observations[0][batch.num_terminal :]
-        actions, memories = policy.predict([seen], memories, episode_starts=starts)
-        batch = world.step(actions)
-        starts = np.isin(np.arange(CORRIDORS), batch.agent_ids[: batch.num_terminal])
-    return float(np.mean(world.returns))
-
-
-def learned(behavior: Behavior, seed: int, ticks: int = 200) -> float:
-    """Mean return after so many ticks in corridors."""
-    world = Corridor(seed, choices=behavior.spec.action_spec.mask_size)
-    live_in(behavior, world, world.begin(), ticks)
-    return likeliest_returns(behavior, seed)
-
-
-@each_seed
-@pytest.mark.parametrize(
-    ("continuous", "branches"), [(0, (2,)), (1, ()), (1, (2,))], ids=["choice", "number", "both"]
-)
-def test_a_cue_is_remembered_to_the_end_of_the_corridor(walker, seed: int, continuous: int, branches) -> None:
-    behavior = walker({"memory_size": 16, "sequence_length": 4}, seed, continuous, branches)
-    assert learned(behavior, seed) > 0.9
-
-
-@each_seed
-@replays
-def test_a_gru_remembers_too(walker, seed: int, replay: str) -> None:
-    memory = {"memory_size": 16, "sequence_length": 4, "type": "gru"}
-    assert learned(walker(memory, seed, replay={"type": replay}), seed) > 0.9
-
-
-@each_seed
-def test_without_memory_returns_are_those_of_chance(walker, seed: int) -> None:
-    assert abs(learned(walker(None, seed), seed)) < 0.4
+def test_a_number_and_a_choice_recall_a_cue(walker) -> None:
+    assert returns_after(walker({"memory_size": 16, "sequence_length": 4}, continuous=1), 200) > 0.9

@@ -10,21 +10,16 @@ import pytest
 import torch
 from behavior_worlds import begin_world, run_ticks, state
 from numbered_lives import SPEC, lives, lives_of_group
-from seeds import seeds
+from replayed import gathered
 from short_episodes import DECISIONS, GROUP, SENSOR, ShortEpisodes
 
 from trainer_service.config import HYPERPARAMETERS, TrainerSettings
-from trainer_service.errors import UserError
 from trainer_service.learning.algorithms import ALGORITHMS, Compute
 from trainer_service.learning.algorithms.common.observation_selection import selector_for
 from trainer_service.learning.rewards import Experience
 from trainer_service.learning.rollout.trajectories import Trajectories
 from trainer_service.running.behaviors.behavior import Behavior
-from trainer_service.running.behaviors.saving import checkpoint_of, initialize, restore
-from trainer_service.running.policy import Policy
-from unity_bridge.simulators.scene import concatenate, step_batch
 from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationSpec
-from unity_bridge.steps import ActionBatch, StepBatch
 
 CPU = torch.device("cpu")
 SMALL = {"hidden_units": 8, "num_layers": 1}
@@ -98,7 +93,7 @@ def test_every_step_that_a_target_looks_at_pays_what_its_source_says(
 ) -> None:
     signals = {"extrinsic": {"gamma": GAMMA, "strength": 2.0}, signal: MODEL}
     learner, r = met(trainer_type, spec, lives([4, 1], [True, False]), signals=signals, n_step=3)
-    sample = learner.replay.buffer._gather(np.array([0, 2, 3, 4]), None)
+    sample = gathered(learner.replay.buffer, np.array([0, 2, 3, 4]))
     task = 2.0 * np.array([0 + 1 / 2 + 2 / 4, 2 + 3 / 2, 3, 4])
     learned = np.array([r[0] + r[1] / 2 + r[2] / 4, r[2] + r[3] / 2, r[3], r[4]])
     np.testing.assert_allclose(learner.minibatch(sample).rewards, task + learned, rtol=1e-5)
@@ -110,7 +105,7 @@ def test_every_step_that_a_target_looks_at_pays_what_its_source_says(
 
 def test_without_the_tasks_rewards_only_the_learned_ones_count() -> None:
     learner, r = met("dqn", CHOICES, lives([2], [True]), signals={"rnd": MODEL})
-    sample = learner.replay.buffer._gather(np.array([0, 1]), None)
+    sample = gathered(learner.replay.buffer, np.array([0, 1]))
     np.testing.assert_allclose(learner.minibatch(sample).rewards, r, rtol=1e-5)
     assert learner.minibatch(sample).discounts == GAMMA
 
@@ -128,7 +123,7 @@ def test_without_the_tasks_rewards_only_the_learned_ones_count() -> None:
 def test_members_of_a_group_earn_what_their_own_steps_pay(trainer_type: str, mode: str) -> None:
     signals = {"extrinsic": {"gamma": GAMMA}, "curiosity": MODEL}
     learner, r = met(trainer_type, CHOICES, lives_of_group(), signals=signals, n_step=2, reward_mode=mode)
-    sample = learner.replay.buffer._gather(np.arange(4), None)
+    sample = gathered(learner.replay.buffer, np.arange(4))
     batch = learner.minibatch(sample)
     paid = np.array(
         [[r[0] + r[1] / 2, r[4]], [r[1] + r[2] / 2, 0.0], [r[2] + r[3] / 2, r[5] + r[6] / 2], [r[3], r[6]]]
@@ -154,9 +149,7 @@ def behavior_of(spec: BehaviorSpec, settings: TrainerSettings, seed: int) -> Beh
     [
         ("dqn", {"replay": {"type": "prioritized"}, "target_update": 3, "n_step": 2}),
         ("td3", {"policy_delay": 2, "buffer_init_steps": 0}),
-        ("vdn", {"replay": {"type": "prioritized"}}),
         ("maddpg", {}),
-        ("dqn_consensus", {"consensus_every": 3}),
     ],
 )
 def test_rewards_of_no_strength_change_no_number(trainer_type: str, hyper: dict[str, Any]) -> None:
@@ -179,132 +172,3 @@ def test_rewards_of_no_strength_change_no_number(trainer_type: str, hyper: dict[
             continue
         other = with_models[name]
         assert torch.equal(value, other) if isinstance(value, torch.Tensor) else value == other, name
-
-
-def weights(behavior: Behavior) -> dict[str, Any]:
-    return {
-        name: value
-        for name, value in state(behavior).items()
-        if name.startswith(("/network/", "/target/", "/rewards/"))
-    }
-
-
-@pytest.mark.parametrize("trainer_type", ["dqn", "vdn"])
-def test_a_new_run_may_add_or_drop_a_signal(trainer_type: str) -> None:
-    spec = BehaviorSpec((ObservationSpec("seen", (SENSOR,)),), ActionSpec(0, (3,)))
-
-    def begin(seed: int, **models: Any) -> Behavior:
-        signals = {"extrinsic": {}, **models}
-        return behavior_of(spec, settings_of(trainer_type, signals, steps_per_update=8), seed)
-
-    model = {"network_settings": SMALL}
-    plain, curious = begin(1), begin(2, curiosity=model)
-    for behavior in (plain, curious):
-        run_ticks(behavior, *begin_world(behavior, ShortEpisodes(spec.action_spec)), 12 * DECISIONS)
-    for before, after in (
-        (plain, begin(3, rnd={})),
-        (curious, begin(4)),
-        (curious, begin(5, curiosity={"network_settings": SMALL})),
-    ):
-        fresh = weights(after)
-        initialize(after, checkpoint_of(before))
-        ours, theirs = weights(after), weights(before)
-        for name, value in ours.items():
-            expected = theirs.get(name, fresh[name])
-            if "/optimizer/" not in name:  # Adam begins anew
-                assert (
-                    torch.equal(value, expected) if isinstance(value, torch.Tensor) else value == expected
-                ), name
-    with pytest.raises(UserError, match=r"reward_signals\.curiosity was set, now not set"):
-        restore(begin(6), checkpoint_of(curious))
-
-
-@pytest.mark.probe
-@seeds(1, 2)
-@pytest.mark.parametrize("trainer_type", ["dqn", "vdn"])
-def test_gail_alone_does_what_was_demonstrated(write_demo, shown, trainer_type: str, seed: int) -> None:
-    # Whoever did it always opened the second door, and that is all that pays.
-    actions = ActionSpec(0, (2,))
-    spec = BehaviorSpec((ObservationSpec("behind", (6,)),), actions)
-    seen, done = [np.zeros((2, 6), np.float32)], np.ones((1, 1))
-    demo = write_demo(spec, *(shown(seen, None, done, terminated=False) for _ in range(20)))
-    gail = {"demo_path": str(demo), "use_actions": True, "learning_rate": 3e-3, "network_settings": SMALL}
-    hyper = {"batch_size": 32, "buffer_size": 2000, "buffer_init_steps": 200, "steps_per_update": 8}
-    signals = {"gail": {**gail, "gamma": GAMMA}}
-    behavior = behavior_of(spec, settings_of(trainer_type, signals, learning_rate=3e-3, **hyper), seed)
-    world = TwoDoors(actions, seed)
-    run_ticks(behavior, *begin_world(behavior, world), 150)
-    assert opens_second(behavior)
-
-
-class TwoDoors:
-    """Groups of two, each of whose members opens a door: behind one there is always the same, behind the other noise.
-
-    Nothing is paid. Who wants to see what cannot be foretold opens the second one.
-    """
-
-    def __init__(self, actions: ActionSpec, seed: int) -> None:
-        self.rng = np.random.default_rng(seed)
-        self.actions = actions
-        self.ids = np.arange(8)
-
-    def begin(self) -> StepBatch:
-        return self.rows(np.zeros((8, 6)))
-
-    def step(self, actions: ActionBatch) -> StepBatch:
-        second = actions.discrete[:, 0] == 1 if self.actions.discrete_size else actions.continuous[:, 0] > 0
-        behind = np.where(second[:, None], self.rng.normal(size=(8, 6)), 1.0)
-        return concatenate(self.rows(behind, truncated=np.ones(8, np.bool_)), self.begin())
-
-    def rows(self, seen: np.ndarray, **ends: Any) -> StepBatch:
-        return step_batch(
-            [seen.astype(np.float32)],
-            np.zeros(len(seen), np.float32),
-            agent_ids=self.ids,
-            allowed_actions=np.ones((8, self.actions.mask_size), np.bool_),
-            group_ids=1 + self.ids // GROUP,
-            **ends,
-        )
-
-
-@pytest.mark.probe
-@seeds(1, 2)
-@pytest.mark.parametrize(
-    ("trainer_type", "signal"),
-    [
-        ("dqn", "curiosity"),
-        ("vdn", "curiosity"),
-        ("maddpg", "rnd"),
-        *(
-            pytest.param(*more, marks=pytest.mark.thorough)
-            for more in (
-                ("dqn", "rnd"),
-                ("td3", "rnd"),
-                ("idqn", "rnd"),
-                ("sic", "curiosity"),
-            )
-        ),
-    ],
-)
-def test_the_greedy_choice_is_what_cannot_be_foretold(trainer_type: str, signal: str, seed: int) -> None:
-    actions = ActionSpec(1, ()) if trainer_type == "td3" else ActionSpec(0, (2,))
-    spec = BehaviorSpec((ObservationSpec("behind", (6,)),), actions)
-    hyper = {"batch_size": 32, "buffer_size": 2000, "buffer_init_steps": 200, "steps_per_update": 8}
-    if "exploration_initial" in HYPERPARAMETERS[trainer_type].model_fields:
-        hyper["exploration_final"] = 0.3
-    network = {"hidden_units": 16, "num_layers": 1}
-    source = {"gamma": GAMMA, "learning_rate": 3e-3, "normalize_rewards": True, "network_settings": network}
-    settings = settings_of(trainer_type, {signal: source}, learning_rate=3e-3, **hyper)
-    behavior = behavior_of(spec, settings, seed)
-    world = TwoDoors(actions, seed)
-    run_ticks(behavior, *begin_world(behavior, world), 200)
-    assert opens_second(behavior)
-
-
-def opens_second(behavior: Behavior) -> bool:
-    """Whether all agents of a group choose the second door."""
-    policy = Policy(checkpoint_of(behavior))
-    ids: dict[str, Any] = {"agent_indices": [0, 1]} if policy.num_agents else {}
-    chosen = policy.act([np.zeros((2, 6), np.float32)], **ids)
-    second = chosen.discrete[:, 0] == 1 if chosen.discrete.size else chosen.continuous[:, 0] > 0
-    return bool(second.all())

@@ -4,112 +4,36 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from pathlib import Path
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from behavior_worlds import (
-    OneDecision,
-    assert_equal_states,
-    begin_world,
-    flat,
-    run_ticks,
-)
+from behavior_worlds import OneDecision, assert_equal_states, begin_world, flat, run_ticks
 from pydantic import ValidationError
-from replay_files import save_replay_file
 
 from trainer_service.config import SACSettings
 from trainer_service.errors import UserError
-from trainer_service.learning.algorithms import SAC
 from trainer_service.learning.algorithms.common.off_policy.update_schedule import UpdateSchedule
 from trainer_service.learning.networks.policies.soft_actor import SoftActor
 from trainer_service.running.behaviors.behavior import Behavior
-from trainer_service.running.behaviors.saving import checkpoint_of, initialize, load_replay, restore
+from trainer_service.running.behaviors.saving import checkpoint_of, initialize, restore
 from trainer_service.running.policy import Policy
 
 AGENTS = 4
 
 
 @pytest.fixture
-def learner(make_behavior) -> Callable[..., Behavior]:
-    def make(seed: int = 1, units: int = 8, **changes: Any) -> Behavior:
-        branches = changes.pop("branches", (3,))
-        hyperparameters = {
-            "batch_size": 16,
-            "buffer_size": 60,
-            "buffer_init_steps": 24,
-            "steps_per_update": 4,
-            "save_replay_buffer": True,
-        }
-        signals = changes.pop("reward_signals", {"extrinsic": {"gamma": 0.99, "strength": 1.0}})
-        made: Behavior = make_behavior(
-            sizes=(2,),
-            continuous=1,
-            branches=branches,
-            seed=seed,
-            trainer_type="sac",
-            hyperparameters={**hyperparameters, **changes},
-            network_settings={"hidden_units": units, "num_layers": 1, "normalize": True},
-            reward_signals=signals,
-            max_steps=10_000,
-        )
-        return made
-
-    return make
+def learner(small) -> Callable[..., Behavior]:
+    sizes = {"batch_size": 16, "buffer_size": 60, "buffer_init_steps": 24, "steps_per_update": 4}
+    seen = {"sizes": (2,), "continuous": 1, "branches": (3,), "normalize": True}
+    return partial(small, "sac", **seen, **sizes)
 
 
 def updates_of(behavior: Behavior) -> int:
     updates: int = checkpoint_of(behavior).algorithm["updates"]
     return updates
-
-
-def test_without_it_learning_waits_until_there_is_enough_again(learner) -> None:
-    trained = learner(save_replay_buffer=False)
-    run_ticks(trained, *begin_world(trained, OneDecision(AGENTS)), 20)
-    assert trained.learner.replay_state() is None
-    resumed = learner(save_replay_buffer=False)
-    restore(resumed, checkpoint_of(trained))
-    world, first = begin_world(resumed, OneDecision(AGENTS))
-    before = updates_of(resumed)
-    batch = run_ticks(resumed, world, first, 6)
-    assert updates_of(resumed) == before == 14
-    run_ticks(resumed, world, batch, 2)
-    assert updates_of(resumed) == before + 2
-
-
-def test_what_is_learned_is_in_the_checkpoint_temperatures_too(learner) -> None:
-    trained = learner()
-    run_ticks(trained, *begin_world(trained, OneDecision(AGENTS)), 30)
-    log_alpha = checkpoint_of(trained).algorithm["log_alpha"]
-    assert log_alpha.shape == (2,)
-    assert log_alpha.abs().min() > 0.0
-    fresh = learner(seed=5)
-    initialize(fresh, checkpoint_of(trained))
-    assert torch.equal(checkpoint_of(fresh).algorithm["log_alpha"], log_alpha)
-
-
-def test_replay_files_of_others_and_damaged_ones_are_refused(learner, make_behavior, tmp_path: Path) -> None:
-    trained = learner()
-    run_ticks(trained, *begin_world(trained, OneDecision(AGENTS)), 10)
-    path = tmp_path / "replay.npz"
-    save_replay_file(trained.learner.replay_state(), path)
-    other = make_behavior(sizes=(5,), continuous=1, trainer_type="sac", hyperparameters={})
-    with pytest.raises(UserError, match=r"replay\.npz' cannot be used: .* Remove it to continue"):
-        load_replay(other, path)
-    rows = tmp_path / "replay-0-steps-0.npz"
-    written = rows.read_bytes()
-    place = written.index(trained.learner.replay_state()["steps.observations.0"].tobytes())
-    rows.write_bytes(written[:place] + bytes([written[place] ^ 1]) + written[place + 1 :])
-    with pytest.raises(UserError, match=r"replay\.npz' cannot be used: 'replay-0-steps-0\.npz': Bad CRC-32"):
-        load_replay(learner(), path)
-    path.write_bytes(path.read_bytes()[:500])
-    with pytest.raises(UserError, match=r"replay\.npz' cannot be used"):
-        load_replay(learner(), path)
-    np.savez(path, counters=np.array([{"code": "here"}], dtype=object))
-    with pytest.raises(UserError, match="holds Python objects, which are never unpickled"):
-        load_replay(learner(), path)
 
 
 def test_learning_starts_after_the_first_steps_and_keeps_its_pace(learner) -> None:
@@ -135,13 +59,6 @@ def test_updates_are_earned_by_steps_after_the_start(
     assert schedule.due == due
     schedule.updates = due
     assert schedule.due == 0
-
-
-@pytest.mark.parametrize(("horizon", "expected"), [(1000, 8), (3, 3)])
-def test_it_wants_unfinished_trajectories_soon(make_behavior, horizon: int, expected: int) -> None:
-    behavior = make_behavior(trainer_type="sac", hyperparameters={}, time_horizon=horizon)
-    assert isinstance(behavior.learner, SAC)
-    assert behavior.learner.horizon == expected
 
 
 def test_targets_follow_the_critics_by_tau(learner) -> None:
@@ -173,25 +90,6 @@ def test_policy_and_temperatures_learn_once_for_several_steps_of_the_critics(lea
         )
         assert torch.equal(before["log_alpha"], after["log_alpha"]) == ("actor" not in moved[-1])
     assert moved == [{"critics", "target_critics"}] * 2 + [{"actor", "critics", "target_critics"}] + moved[:3]
-
-
-def test_an_update_without_a_step_of_the_policy_reports_the_critics_alone(learner) -> None:
-    behavior = learner(policy_delay=2)
-    world, batch = begin_world(behavior, OneDecision(AGENTS))
-    reported = []
-    batch = run_ticks(behavior, world, batch, 6)
-    for _ in range(2):
-        behavior.learner.replay.schedule.steps += AGENTS
-        reported.append(behavior.learner.update(32))
-    policy = {
-        "Losses/Policy Loss",
-        "Policy/Entropy",
-        "Policy/Extrinsic Value",
-        "Policy/Continuous Entropy Coeff",
-    }
-    assert not policy & set(reported[0])
-    assert policy <= set(reported[1])
-    assert {"Losses/Value Loss", "Policy/Extrinsic Reward"} <= set(reported[0]) < set(reported[1])
 
 
 def test_critics_with_batch_normalization_have_no_targets_and_learn_moments(learner) -> None:
@@ -228,13 +126,6 @@ def differ(one: dict[str, Any], other: dict[str, Any]) -> bool:
     return any(not torch.equal(one[key], other[key]) for key in one)
 
 
-def test_the_learning_rate_is_constant_unless_asked_otherwise(learner) -> None:
-    for schedule, expected in ((None, 3e-4), ("linear", 3e-4 * (1 - 32 / 10_000))):
-        behavior = learner(**({"learning_rate_schedule": schedule} if schedule else {}))
-        run_ticks(behavior, *begin_world(behavior, OneDecision(AGENTS)), 8)
-        assert behavior.learner.update(32)["Policy/Learning Rate"] == pytest.approx(expected)
-
-
 def test_what_is_likeliest_is_squashed_like_what_is_drawn(learner) -> None:
     behavior = learner()
     run_ticks(behavior, *begin_world(behavior, OneDecision(AGENTS)), 10)
@@ -250,27 +141,6 @@ def test_what_is_likeliest_is_squashed_like_what_is_drawn(learner) -> None:
     likeliest = policy.act(seen).continuous
     assert np.abs(likeliest).max() <= 1.0
     assert np.abs(likeliest).max() > 0.99
-
-
-def test_several_reward_signals_have_critics_and_paces_of_their_own(make_behavior) -> None:
-    behavior = make_behavior(
-        sizes=(2,),
-        continuous=1,
-        branches=(3,),
-        trainer_type="sac",
-        hyperparameters={"batch_size": 16, "steps_per_update": 4, "reward_signal_steps_per_update": 8},
-        reward_signals={
-            "extrinsic": {"gamma": 0.9, "strength": 1.0},
-            "curiosity": {"gamma": 0.8, "strength": 0.1, "network_settings": {"hidden_units": 8}},
-        },
-        max_steps=10_000,
-    )
-    run_ticks(behavior, *begin_world(behavior, OneDecision(AGENTS)), 12)
-    # (48 − 16)/4 for the policy, (48 − 16)/8 for the signal.
-    assert updates_of(behavior) == 8 + 4
-    tags = set(behavior.summarize(0.0).series)
-    assert {"Policy/Extrinsic Value", "Policy/Curiosity Value", "Policy/Curiosity Reward"} <= tags
-    assert "Losses/Curiosity Forward Loss" in tags
 
 
 def test_a_resumed_run_needs_the_checkpoints_reward_signals(learner) -> None:

@@ -3,69 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from pydantic import ValidationError
 from replayed import learn_from
-from seeds import seeds
 
-from trainer_service.config.hyperparameters.off_policy import TD3Settings
-from trainer_service.errors import UserError
 from trainer_service.learning.algorithms.off_policy.td3 import TD3
 from trainer_service.learning.replay.transitions import Sample
 from trainer_service.running.behaviors.behavior import Behavior
-from unity_bridge.simulators.scene import concatenate, step_batch
-from unity_bridge.steps import ActionBatch, StepBatch
 
 AGENTS, ROWS = 4, 512
 
 
-class OneDecision:
-    """Episodes of one decision, in which −1 or 1 is seen and 0.6 times that is the best number."""
-
-    def __init__(self, seed: int = 1) -> None:
-        self.rng = np.random.default_rng(seed)
-
-    def begin(self) -> StepBatch:
-        self.seen = self.rng.choice([-1.0, 1.0], (AGENTS, 1)).astype(np.float32)
-        return self.rows(np.zeros(AGENTS))
-
-    def step(self, actions: ActionBatch) -> StepBatch:
-        paid = -4.0 * (actions.continuous[:, 0] - 0.6 * self.seen[:, 0]) ** 2
-        return concatenate(self.rows(paid, terminated=np.ones(AGENTS, np.bool_)), self.begin())
-
-    def rows(self, rewards: np.ndarray, **ends: Any) -> StepBatch:
-        ids = np.arange(AGENTS, dtype=np.int64)
-        return step_batch([self.seen], rewards.astype(np.float32), agent_ids=ids, **ends)
-
-
 @pytest.fixture
-def learner(make_behavior) -> Callable[..., Behavior]:
-    def make(seed: int = 1, **changes: Any) -> Behavior:
-        hyperparameters = {
-            "batch_size": 16,
-            "buffer_size": 200,
-            "buffer_init_steps": 24,
-            "steps_per_update": 4,
-            "save_replay_buffer": True,
-        }
-        units = changes.pop("hidden_units", 8)
-        made: Behavior = make_behavior(
-            continuous=1,
-            seed=seed,
-            trainer_type="td3",
-            hyperparameters={**hyperparameters, **changes},
-            network_settings={"hidden_units": units, "num_layers": 1},
-            reward_signals={"extrinsic": {"gamma": 0.5, "strength": 2.0}},
-            time_horizon=16,
-            max_steps=10_000,
-        )
-        return made
-
-    return make
+def learner(small) -> Callable[..., Behavior]:
+    signals = {"extrinsic": {"gamma": 0.5, "strength": 2.0}}
+    sizes = {"batch_size": 16, "buffer_size": 200, "buffer_init_steps": 24, "steps_per_update": 4}
+    return partial(small, "td3", continuous=1, reward_signals=signals, **sizes)
 
 
 def algorithm_of(behavior: Behavior) -> TD3:
@@ -184,54 +141,3 @@ def test_the_policy_climbs_the_first_critic_alone(learner) -> None:
         gradients.append(algorithm.optimizers["actor_optimizer"].parameters.gradient.clone())
     assert torch.equal(gradients[0], gradients[1])
     assert not torch.allclose(gradients[0], gradients[2])
-
-
-def test_each_critic_learns_as_if_it_were_alone(learner) -> None:
-    gradients = []
-    for second in (0.0, 7.0):
-        algorithm = algorithm_of(learner(max_grad_norm=None, target_noise=0.0))
-        critics, batch = algorithm.networks["critic"], algorithm.minibatch(transitions())
-        with torch.no_grad():
-            critics.q.bias[1] += second
-        errors = critics.forward(batch.inputs, batch.continuous_actions) - targets_of(
-            algorithm, transitions()
-        )
-        loss = learn_from(algorithm, batch)["Losses/Value Loss"]
-        assert loss == pytest.approx(errors.square().mean().item(), rel=1e-5)
-        gradients.append([parameter.grad[0].clone() for parameter in critics.parameters()])
-    for one, other in zip(*gradients, strict=True):
-        torch.testing.assert_close(one, other, rtol=0, atol=0)
-
-
-def test_it_reports_the_policys_loss_when_that_learned(learner) -> None:
-    algorithm = algorithm_of(learner(policy_delay=2))
-    batch = algorithm.minibatch(transitions())
-    policy, critics = algorithm.networks["actor"], algorithm.networks["critic"]
-    loss = -critics.forward(batch.inputs, policy.forward(batch.inputs))[0].mean().item()
-    told = [learn_from(algorithm, batch).get("Losses/Policy Loss") for _ in range(3)]
-    assert told == [None, pytest.approx(loss, rel=1e-4), None]
-
-
-def test_what_it_cannot_do_is_named(make_behavior) -> None:
-    with pytest.raises(UserError, match="td3 needs continuous actions alone; the behavior has 0 continuous"):
-        make_behavior(continuous=0, branches=(3,), trainer_type="td3", hyperparameters={})
-    with pytest.raises(ValidationError, match="a multiple of the policy_delay of 2"):
-        make_behavior(continuous=1, trainer_type="td3", hyperparameters={"target_update": 5})
-    assert TD3Settings(target_update=6, policy_delay=3).target_update == 6
-
-
-@pytest.mark.probe
-@seeds(1, 2)
-def test_the_number_that_pays_is_found(learner, live, choices_of, seed: int) -> None:
-    behavior = learner(
-        seed=seed,
-        batch_size=64,
-        buffer_size=4096,
-        buffer_init_steps=200,
-        learning_rate=0.003,
-        tau=0.05,
-        exploration_noise=0.3,
-        hidden_units=32,
-    )
-    live(behavior, OneDecision(seed), 800)
-    assert choices_of(behavior, [[-1.0], [1.0]]).continuous[:, 0] == pytest.approx([-0.6, 0.6], abs=0.15)

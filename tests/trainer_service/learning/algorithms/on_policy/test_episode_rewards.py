@@ -93,7 +93,7 @@ def test_rewards_are_reported_over_whole_episodes(trainer_type: str, monkeypatch
     assert curiosity[5] > 0.0
 
 
-@on_policy
+@pytest.mark.parametrize("trainer_type", ["ppo", "poca"])
 def test_a_run_goes_on_in_the_middle_of_episodes(trainer_type: str, tmp_path: Path) -> None:
     straight, resumed = (make(trainer_type, seed, normalize_rewards=True) for seed in (1, 9))
     world, batch = begin_world(straight, LongEpisodes(ACTIONS, AGENTS))

@@ -10,7 +10,6 @@ import pytest
 from behavior_worlds import observe
 
 from trainer_service.running.behaviors.behavior import Behavior
-from trainer_service.running.behaviors.saving import checkpoint_of
 from trainer_service.running.collection.collector import BehaviorTick
 from unity_bridge.simulators.scene import step_batch
 
@@ -44,10 +43,3 @@ def test_the_widest_actions_lie_at_the_ends(make_behavior: Callable[..., Behavio
     behavior = make_behavior(sizes=(2,), continuous=1, hyperparameters={"log_std_init": 2.0})
     # σ is 7.4: 89 % of a Gaussian lies beyond −1 and 1, and is sent as these.
     np.testing.assert_allclose(spread(behavior), math.sqrt(0.89 + 0.11 / 3), rtol=0.02)
-
-
-def test_without_continuous_actions_it_does_nothing(make_behavior: Callable[..., Behavior]) -> None:
-    plain, told = (make_behavior(hyperparameters=values) for values in ({}, {"log_std_init": 0.0}))
-    networks = [checkpoint_of(behavior).algorithm["network"] for behavior in (plain, told)]
-    assert networks[0].keys() == networks[1].keys()
-    assert all((networks[0][name] == networks[1][name]).all() for name in networks[0])

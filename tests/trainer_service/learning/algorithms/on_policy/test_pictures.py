@@ -12,7 +12,7 @@ from torch import nn
 
 from trainer_service.config import TrainerSettings
 from trainer_service.config.run_options import Precision
-from trainer_service.learning.algorithms import Compute, make_learner
+from trainer_service.learning.algorithms import Compute
 from trainer_service.learning.algorithms.common.on_policy.rollout import decouple, make_rollout
 from trainer_service.learning.algorithms.on_policy.ppo import PPO
 from trainer_service.learning.networks.encoders.encoder import ObservationEncoder
@@ -149,16 +149,6 @@ def test_bfloat16_stays_inside_of_the_encoders() -> None:
     assert torch.equal(model, exact)
     assert not torch.equal(acting, exact)
     torch.testing.assert_close(acting, exact, atol=0.02, rtol=0.02)
-
-
-def test_rewards_see_pictures_in_single_precision() -> None:
-    settings = TrainerSettings.model_validate(
-        {"reward_signals": {"rnd": {"strength": 1.0}}, "network_settings": {"hidden_units": 8}}
-    )
-    algorithm = make_learner(SPEC, settings, Compute(torch.device("cpu"), 1, precision="bfloat16"))
-    assert isinstance(algorithm, PPO)
-    assert {each.precision for each in encoders_in(algorithm.networks["network"])} == {"bfloat16"}
-    assert {each.precision for each in encoders_in(algorithm.rewards[0]._network)} == {"float32"}
 
 
 @pytest.mark.parametrize(("spec", "estimates"), [(SPEC, 1), (WITHOUT_PICTURES, EPOCHS)])

@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 import torch
 from behavior_worlds import observe
+from tiny_worlds import Bandit
 
+from trainer_service.errors import UserError
 from trainer_service.running.behaviors.behavior import Behavior
 from trainer_service.running.behaviors.saving import checkpoint_of
 from trainer_service.running.collection.collector import BehaviorTick
@@ -90,15 +92,6 @@ def test_a_seed_decides_everything(make_behavior, live) -> None:
     assert not same(results[0], results[2])
 
 
-def test_torchs_global_random_stream_is_not_touched(make_behavior, live) -> None:
-    torch.manual_seed(1)
-    expected = torch.rand(3)
-    torch.manual_seed(1)
-    behavior = hybrid(make_behavior)
-    live(behavior, Drift(behavior), updates=1)
-    assert torch.equal(torch.rand(3), expected)
-
-
 def test_recorded_log_probabilities_are_those_of_the_policy(make_behavior, live) -> None:
     # With hardly any learning the policy that learns is the one that acted: ratio 1, whatever the sensors,
     # masks and kinds of actions. A row, a mask or a density out of step would show.
@@ -107,56 +100,9 @@ def test_recorded_log_probabilities_are_those_of_the_policy(make_behavior, live)
     assert metrics["Policy/Clip Fraction"] == 0.0
 
 
-def test_learning_changes_the_policy_and_reports_it(make_behavior, live) -> None:
-    metrics = update_metrics(hybrid(make_behavior, learning_rate=0.01), live)
-    assert metrics["Policy/KL Divergence"] > 1e-3
-    assert metrics["Policy/Clip Fraction"] > 0.0
-
-
-def test_the_policys_loss_keeps_its_sign(make_behavior, live) -> None:
-    metrics = update_metrics(hybrid(make_behavior, learning_rate=0.01), live)
-    assert metrics["Losses/Policy Loss"] < -0.01  # several passes have improved what begins at 0
-
-
-def test_an_update_uses_the_whole_rollout_once(make_behavior, live) -> None:
-    behavior = hybrid(make_behavior)
-    live(behavior, Drift(behavior), updates=1)
-    assert checkpoint_of(behavior).algorithm["collected"] is None
-    assert not behavior.ready_to_update()
-
-
-def test_a_minibatch_larger_than_the_rollout_is_the_rollout(make_behavior, live) -> None:
-    behavior = hybrid(make_behavior, batch_size=10_000)
-    before = network(behavior)
-    live(behavior, Drift(behavior), updates=1)
-    assert not same(network(behavior), before)
-
-
-@pytest.mark.parametrize(("batch_size", "expected"), [(80, 2), (100, 1)])
-def test_half_a_minibatch_left_over_makes_a_step(batch_size: int, expected: int, make_behavior, live) -> None:
-    # 128 rows are one minibatch of 80 and one of 48, or one of 100 with the 28 that are left over.
-    behavior = hybrid(make_behavior, batch_size=batch_size, num_epoch=1)
-    live(behavior, Drift(behavior), updates=1)
-    steps = {
-        int(state) for name, state in leaves(checkpoint_of(behavior).algorithm["optimizer"]) if "step" in name
-    }
-    assert steps == {expected}
-
-
-def leaves(content: Any, path: str = "") -> list[tuple[str, Any]]:
-    if isinstance(content, dict):
-        return [leaf for key, value in content.items() for leaf in leaves(value, f"{path}/{key}")]
-    return [(path, content)]
-
-
 @pytest.mark.parametrize(
     ("schedule", "step", "expected"),
-    [
-        ("linear", 0, (0.01, 0.3, 0.02)),
-        ("linear", 500, (0.005, 0.2, 0.010005)),
-        ("linear", 1000, (1e-10, 0.1, 1e-5)),
-        ("constant", 1000, (0.01, 0.3, 0.02)),
-    ],
+    [("linear", 500, (0.005, 0.2, 0.010005)), ("constant", 1000, (0.01, 0.3, 0.02))],
 )
 def test_schedules_run_over_max_steps(
     make_behavior, schedule: str, step: int, expected: tuple[float, float, float]
@@ -183,28 +129,6 @@ def test_epsilon_and_beta_may_have_their_own_schedules(make_behavior, live) -> N
     assert metrics["Policy/Beta"] < 0.011
 
 
-def test_gradients_are_clipped_where_asked(make_behavior, live) -> None:
-    moved = []
-    for max_grad_norm in (None, 1e-9):
-        behavior = hybrid(make_behavior, max_grad_norm=max_grad_norm, num_epoch=1)
-        before = network(behavior)
-        live(behavior, Drift(behavior), updates=1)
-        after = network(behavior)
-        moved.append(sum((after[name] - before[name]).abs().sum().item() for name in before))
-    # Adam would make up for a smaller gradient, but for its ε.
-    assert moved[1] < 0.2 * moved[0]
-
-
-def test_observations_of_any_scale_are_learned_from_without_harm(make_behavior, live) -> None:
-    network_settings = {"normalize": True, "hidden_units": 8}
-    behavior = make_behavior(
-        sizes=(2, 3), continuous=2, branches=(3, 2), network_settings=network_settings, max_steps=1000
-    )
-    live(behavior, Drift(behavior, scale=1e6), updates=3)
-    assert all(torch.isfinite(tensor).all() for tensor in network(behavior).values())
-    assert statistics(behavior)["Policy/Entropy"] > 0.5
-
-
 def test_a_behavior_in_inference_records_and_changes_nothing(make_behavior) -> None:
     behavior = make_behavior(continuous=1, learns=False, max_steps=10)
     world, before = Drift(behavior), network(behavior)
@@ -218,34 +142,12 @@ def test_a_behavior_in_inference_records_and_changes_nothing(make_behavior) -> N
 
 
 def test_a_policy_with_nan_is_named_and_marked(make_behavior, live) -> None:
-    from trainer_service.errors import UserError
-
     behavior = hybrid(make_behavior, learning_rate=1e30, max_grad_norm=None)
     with pytest.raises(
         UserError, match=r"behavior 'Probe' diverged at step \d+: .*The last checkpoint is good"
     ):
         live(behavior, Drift(behavior), updates=20)
     assert behavior.diverged
-
-
-class Toll:
-    """A world whose episodes are one action long and pay the same, whatever is done."""
-
-    def __init__(self, behavior: Behavior, pay: float) -> None:
-        self.size = behavior.spec.observation_specs[0].size
-        self.pay = pay
-
-    def begin(self) -> StepBatch:
-        return self.rows(0.0)
-
-    def step(self, actions: ActionBatch) -> StepBatch:
-        return concatenate(self.rows(self.pay, terminated=np.ones(AGENTS, np.bool_)), self.rows(0.0))
-
-    def rows(self, reward: float, **ends: Any) -> StepBatch:
-        observations = [np.ones((AGENTS, self.size), np.float32)]
-        rewards = np.full(AGENTS, reward, np.float32)
-        allowed = np.ones((AGENTS, 2), np.bool_)
-        return step_batch(observations, rewards, agent_ids=np.arange(AGENTS), allowed_actions=allowed, **ends)
 
 
 @pytest.mark.parametrize("pay", [-3.0, 0.5])
@@ -260,7 +162,7 @@ def test_the_critic_learns_a_return_that_never_varies(pay: float, make_behavior,
         },
         max_steps=100_000,
     )
-    live(behavior, Toll(behavior, pay), 8)
+    live(behavior, Bandit(1, lambda seen, actions: pay), 8)
     behavior.summarize(0.0)
-    live(behavior, Toll(behavior, pay), 1)
+    live(behavior, Bandit(1, lambda seen, actions: pay), 1)
     assert statistics(behavior)["Policy/Extrinsic Value Estimate"] == pytest.approx(pay, abs=0.2)

@@ -3,101 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from functools import partial
 
 import numpy as np
 import pytest
 import torch
-from behavior_worlds import observe
-from seeds import seeds
+from behavior_worlds import CORRIDORS, Corridor, observe, returns_after
+from seeds import quick_where
 
 from trainer_service.learning.algorithms import PPO
 from trainer_service.learning.algorithms.common.on_policy.rollout import SequenceSampler
 from trainer_service.learning.rollout.trajectories import Trajectories
 from trainer_service.running.behaviors.behavior import Behavior
-from trainer_service.running.behaviors.saving import checkpoint_of
 from trainer_service.running.collection.collector import BehaviorTick
-from trainer_service.running.policy import Policy
-from unity_bridge.simulators.scene import concatenate, step_batch
-from unity_bridge.steps import ActionBatch, StepBatch
-
-AGENTS = 6
-IDS = np.arange(AGENTS, dtype=np.int64)
-
-each_seed = seeds(1, 2, 3)
-kinds = pytest.mark.parametrize("kind", ["lstm", "gru"])
-critics = pytest.mark.parametrize("shared_critic", [False, True], ids=["own-critic", "shared-critic"])
-
-
-class Corridor:
-    """A cue at the start, nothing to see on the way, and at the end a choice that should equal the cue."""
-
-    def __init__(self, seed: int, lengths: tuple[int, ...] = (4,)) -> None:
-        self.rng = np.random.default_rng(seed)
-        self.lengths = lengths
-        self.returns: list[float] = []
-
-    def begin(self) -> StepBatch:
-        self.cue = np.empty(AGENTS)
-        self.time = np.empty(AGENTS, np.int64)
-        self.end = np.empty(AGENTS, np.int64)
-        everyone = np.ones(AGENTS, np.bool_)
-        self._enter(everyone)
-        return self._rows(everyone, np.zeros(AGENTS))
-
-    def step(self, actions: ActionBatch) -> StepBatch:
-        self.time += 1
-        right = actions.discrete[:, 0] == (self.cue > 0)
-        ended = self.time == self.end
-        paid = np.where(ended, np.where(right, 1.0, -1.0), 0.0)
-        self.returns += paid[ended].tolist()
-        terminal = self._rows(ended, paid, terminated=np.ones(ended.sum(), np.bool_))
-        self._enter(ended)
-        return concatenate(terminal, self._rows(np.ones(AGENTS, np.bool_), paid))
-
-    def _enter(self, who: np.ndarray) -> None:
-        self.time[who] = 0
-        self.cue[who] = self.rng.choice([-1.0, 1.0], who.sum())
-        self.end[who] = self.rng.choice(self.lengths, who.sum())
-
-    def _rows(self, who: np.ndarray, rewards: np.ndarray, **ends: Any) -> StepBatch:
-        """Observations: the cue at first, and whether this is the choice."""
-        seen = np.stack([np.where(self.time == 0, self.cue, 0.0), self.time == self.end - 1], axis=1)
-        return step_batch(
-            [seen[who].astype(np.float32)],
-            rewards[who].astype(np.float32),
-            agent_ids=IDS[who],
-            allowed_actions=np.ones((int(who.sum()), 2), np.bool_),
-            **ends,
-        )
 
 
 @pytest.fixture
-def walker(make_behavior) -> Callable[..., Behavior]:
+def walker(small) -> Callable[..., Behavior]:
     """A behavior for corridors; ``memory`` None takes it from it."""
-
-    def make(memory: dict[str, Any] | None, seed: int = 1, **changes: Any) -> Behavior:
-        hyperparameters = {
-            "batch_size": 64,
-            "buffer_size": 256,
-            "learning_rate": 0.005,
-            "learning_rate_schedule": "constant",
-            "beta": 0.001,
-            "num_epoch": 4,
-        }
-        horizon = changes.pop("time_horizon", 64)
-        made: Behavior = make_behavior(
-            sizes=(2,),
-            branches=(2,),
-            seed=seed,
-            hyperparameters={**hyperparameters, **changes},
-            network_settings={"hidden_units": 16, "num_layers": 1, "memory": memory},
-            time_horizon=horizon,
-            max_steps=10**6,
-        )
-        return made
-
-    return make
+    sizes = {"batch_size": 64, "buffer_size": 256, "num_epoch": 4, "time_horizon": 64}
+    rates = {"learning_rate": 0.005, "learning_rate_schedule": "constant", "beta": 0.001}
+    made = partial(small, "ppo", sizes=(3,), branches=(2,), units=16, **sizes, **rates)
+    return lambda memory, **changes: made(memory=memory, **changes)
 
 
 def collected(behavior: Behavior, world: Corridor, ticks: int) -> tuple[PPO, Trajectories]:
@@ -113,15 +40,22 @@ def collected(behavior: Behavior, world: Corridor, ticks: int) -> tuple[PPO, Tra
     return ppo, trajectories
 
 
-@kinds
-@critics
-@pytest.mark.parametrize(("time_horizon", "sequence_length"), [(64, 64), (5, 2), (3, 64), (1, 1)])
+@pytest.mark.parametrize(
+    ("kind", "shared_critic", "time_horizon", "sequence_length"),
+    [
+        ("lstm", False, 64, 64),
+        ("gru", False, 5, 2),
+        ("lstm", True, 5, 2),
+        ("gru", True, 3, 64),
+        ("lstm", False, 1, 1),
+    ],
+)
 def test_unrolled_sequences_equal_the_steps_that_were_taken(
     walker, kind: str, shared_critic: bool, time_horizon: int, sequence_length: int
 ) -> None:
     memory = {"memory_size": 6, "sequence_length": sequence_length, "type": kind}
     behavior = walker(memory, time_horizon=time_horizon, shared_critic=shared_critic)
-    ppo, trajectories = collected(behavior, Corridor(1, lengths=(3, 8)), ticks=50)
+    ppo, trajectories = collected(behavior, Corridor(1, (3, 8)), ticks=50)
     order = SequenceSampler(trajectories, sequence_length, 64, torch.device("cpu"))
     network, observations = ppo.actor.network, [torch.from_numpy(trajectories.observations[0])]
     with torch.inference_mode():
@@ -142,7 +76,7 @@ def test_unrolled_sequences_equal_the_steps_that_were_taken(
 
 def test_the_final_value_of_a_segment_uses_its_final_memory(walker) -> None:
     memory = {"memory_size": 6, "sequence_length": 64}
-    ppo, trajectories = collected(walker(memory, time_horizon=3), Corridor(1, lengths=(9,)), ticks=20)
+    ppo, trajectories = collected(walker(memory, time_horizon=3), Corridor(1, (9,)), ticks=20)
     order = SequenceSampler(trajectories, 64, 64, torch.device("cpu"))
     ends = ppo.actor.network.values(
         [torch.from_numpy(trajectories.final_observations[0])], order.final_sequences
@@ -153,19 +87,19 @@ def test_the_final_value_of_a_segment_uses_its_final_memory(walker) -> None:
     first = np.cumsum(trajectories.lengths) - trajectories.lengths
     compared = 0
     for segment in np.flatnonzero(~trajectories.terminated):
-        following = segment + AGENTS
+        following = segment + CORRIDORS
         if following < len(first):
             torch.testing.assert_close(ends[segment], values[first[following]], atol=1e-6, rtol=0)
             compared += 1
-    assert compared >= AGENTS
+    assert compared >= CORRIDORS
 
 
-@pytest.mark.parametrize(("batch_size", "sequences"), [(4, 1), (9, 2), (64, 16)])
+@pytest.mark.parametrize(("batch_size", "sequences"), [(4, 1), (9, 2)])
 def test_minibatches_hold_whole_sequences_and_every_step_once(
     walker, batch_size: int, sequences: int
 ) -> None:
     behavior = walker({"memory_size": 4, "sequence_length": 4}, batch_size=batch_size)
-    _, trajectories = collected(behavior, Corridor(2, lengths=(3, 10)), ticks=40)
+    _, trajectories = collected(behavior, Corridor(2, (3, 10)), ticks=40)
     order = SequenceSampler(trajectories, 4, batch_size, torch.device("cpu"))
     steps, minibatches = order.shuffle(torch.Generator().manual_seed(1))
     assert sorted(steps.tolist()) == list(range(len(trajectories)))
@@ -187,41 +121,16 @@ def test_minibatches_hold_whole_sequences_and_every_step_once(
     assert not torch.equal(again, steps)
 
 
-def likeliest_returns(behavior: Behavior, seed: int, episodes: int = 60) -> float:
-    """Mean return of the likeliest actions in corridors of the same kind."""
-    policy, world = Policy(checkpoint_of(behavior)), Corridor(seed + 100)
-    batch, memories, starts = world.begin(), None, None
-    while len(world.returns) < episodes:
-        seen = batch.observations[0][batch.num_terminal :]
-        if policy.memory_size:
-            actions, memories = policy.predict([seen], memories, episode_starts=starts)
-        else:
-            actions = policy.act([seen])
-        batch = world.step(actions)
-        starts = np.isin(IDS, batch.agent_ids[: batch.num_terminal])
-    return float(np.mean(world.returns))
-
-
-@each_seed
-@critics
 @pytest.mark.probe
-def test_a_cue_is_remembered_to_the_end_of_the_corridor(walker, live, seed: int, shared_critic: bool) -> None:
-    behavior = walker({"memory_size": 16, "sequence_length": 8}, seed=seed, shared_critic=shared_critic)
-    live(behavior, Corridor(seed), 25)
-    assert likeliest_returns(behavior, seed) > 0.9
+@pytest.mark.parametrize(
+    ("kind", "shared_critic"),
+    [("lstm", False), quick_where(False, "lstm", True), quick_where(False, "gru", False)],
+)
+def test_a_cue_is_remembered_to_the_end_of_the_corridor(walker, kind: str, shared_critic: bool) -> None:
+    behavior = walker({"memory_size": 16, "sequence_length": 8, "type": kind}, shared_critic=shared_critic)
+    assert returns_after(behavior, 1200) > 0.9
 
 
-@each_seed
 @pytest.mark.probe
-def test_a_gru_remembers_too(walker, live, seed: int) -> None:
-    behavior = walker({"memory_size": 16, "sequence_length": 8, "type": "gru"}, seed=seed)
-    live(behavior, Corridor(seed), 25)
-    assert likeliest_returns(behavior, seed) > 0.9
-
-
-@each_seed
-@pytest.mark.probe
-def test_without_memory_returns_are_those_of_chance(walker, live, seed: int) -> None:
-    behavior = walker(None, seed=seed)
-    live(behavior, Corridor(seed), 25)
-    assert abs(likeliest_returns(behavior, seed, episodes=200)) < 0.4
+def test_without_memory_returns_are_those_of_chance(walker) -> None:
+    assert abs(returns_after(walker(None), 600, episodes=200)) < 0.4

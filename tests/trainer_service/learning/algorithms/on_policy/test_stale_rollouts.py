@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from seeds import seeds
+from seeds import quick_where
 
 from trainer_service.learning.rollout.trajectories import Trajectories
 from trainer_service.running.behaviors.behavior import Behavior
@@ -19,14 +19,12 @@ pytestmark = pytest.mark.probe
 
 AGENTS, SIGNS, LAG = 8, 4, 8
 
-each_seed = seeds(1, 2, 3)
-
 
 class Signs:
     """Episodes of one decision: the sign that is seen is to be chosen. Pairs share what they earn."""
 
-    def __init__(self, seed: int, *, pairs: bool) -> None:
-        self.rng = np.random.default_rng(seed)
+    def __init__(self, *, pairs: bool) -> None:
+        self.rng = np.random.default_rng(1)
         self.pairs = pairs
         self.right: list[float] = []
 
@@ -65,37 +63,28 @@ def delay(behavior: Behavior, lag: int) -> None:
     buffer.drain = stale
 
 
-def learned(
-    make_behavior: Callable[..., Behavior], live: Any, learner: str, seed: int, *, decoupled: bool
-) -> float:
+@pytest.fixture
+def learned(small: Callable[..., Behavior], live: Any) -> Callable[..., float]:
     """The share of right choices between the tenth and the twentieth update."""
-    group = {} if learner == "ppo" else {"group_size": 2}
-    sizes = {"batch_size": 64, "buffer_size": 256, "num_epoch": 4, "learning_rate": 0.005, "beta": 0.001}
-    behavior = make_behavior(
-        sizes=(SIGNS,),
-        branches=(SIGNS,),
-        seed=seed,
-        decoupled=decoupled,
-        trainer_type=learner,
-        hyperparameters={**sizes, **group, "learning_rate_schedule": "constant"},
-        network_settings={"hidden_units": 16, "num_layers": 1},
-        max_steps=10**6,
-    )
-    delay(behavior, LAG)
-    world = Signs(seed, pairs=learner != "ppo")
-    live(behavior, world, 20)
-    return float(np.mean(world.right[len(world.right) // 2 :]))
+    sizes = {"batch_size": 64, "buffer_size": 256, "num_epoch": 4, "units": 16}
+    rates = {"learning_rate": 0.005, "beta": 0.001, "learning_rate_schedule": "constant"}
+
+    def run(learner: str, *, decoupled: bool) -> float:
+        group = {} if learner == "ppo" else {"group_size": 2}
+        body = {"sizes": (SIGNS,), "branches": (SIGNS,), "decoupled": decoupled}
+        behavior = small(learner, **body, **sizes, **rates, **group)
+        delay(behavior, LAG)
+        world = Signs(pairs=learner != "ppo")
+        live(behavior, world, 20)
+        return float(np.mean(world.right[len(world.right) // 2 :]))
+
+    return run
 
 
-@each_seed
-@pytest.mark.parametrize(
-    "learner",
-    ["ppo", "happo", *(pytest.param(learner, marks=pytest.mark.thorough) for learner in ("mappo", "poca"))],
-)
-def test_a_policy_of_eight_updates_ago_teaches_as_well(make_behavior, live, learner: str, seed: int) -> None:
-    assert learned(make_behavior, live, learner, seed, decoupled=True) > 0.9
+@pytest.mark.parametrize("learner", ["ppo", quick_where(False, "happo")])
+def test_a_policy_of_eight_updates_ago_teaches_as_well(learned, learner: str) -> None:
+    assert learned(learner, decoupled=True) > 0.9
 
 
-@each_seed
-def test_without_the_correction_it_teaches_less(make_behavior, live, seed: int) -> None:
-    assert learned(make_behavior, live, "ppo", seed, decoupled=False) < 0.8
+def test_without_the_correction_it_teaches_less(learned) -> None:
+    assert learned("ppo", decoupled=False) < 0.8

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from made_trajectories import trajectories_of
 
 from trainer_service.config import TrainerSettings
 from trainer_service.learning.algorithms import PPO, Compute
@@ -56,19 +57,16 @@ def rollout(algorithm: PPO, lengths: tuple[int, ...] = (200, 1, 299)) -> Traject
     allowed = rng.random((steps, 5)) < 0.7
     allowed[:, [0, 3]] = True
     chosen = algorithm.actor.act(ActRequest(observations, allowed, none))
-    return Trajectories(
-        observations=observations,
+    return trajectories_of(
+        observations,
+        lengths,
         continuous_actions=chosen.continuous_actions,
         discrete_actions=chosen.discrete_actions,
         allowed_actions=allowed,
         log_probs=chosen.log_probs,
-        memories=none,
         rewards=noise(steps),
-        group_rewards=np.zeros(steps, np.float32),
-        lengths=np.array(lengths),
         final_observations=(noise(segments, 3), noise(segments, 2)),
         final_allowed_actions=np.ones((segments, 5), np.bool_),
-        final_memories=np.zeros((segments, 0), np.float32),
         terminated=np.arange(segments) % 2 == 0,
     )
 
@@ -79,11 +77,6 @@ def updated(algorithm: PPO, times: int = 2) -> list[dict[str, float]]:
         algorithm.record(rollout(algorithm))
         metrics.append(dict(algorithm.update(0)))
     return metrics
-
-
-@pytest.fixture
-def slow(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(SLOW, "1")
 
 
 @needs_kernel
@@ -145,24 +138,6 @@ def test_the_log_says_once_how_gradients_are_computed(caplog: pytest.LogCaptureF
     assert [record.message for record in caplog.records if "Trolley" in record.message] == [said]
 
 
-@pytest.mark.parametrize("compiled", [True, False])
-def test_a_run_goes_on_bit_for_bit(monkeypatch: pytest.MonkeyPatch, compiled: bool) -> None:
-    if compiled and choice.compiled_library() is None:
-        pytest.skip("no compiled kernel was built here")
-    if not compiled:
-        monkeypatch.setattr(choice, "compiled_library", lambda: None)
-    few = {"batch_size": 40, "buffer_size": 500, "num_epoch": 2}
-    whole, first, second = (learner(hyperparameters=few) for _ in range(3))
-    updated(whole, times=2)
-    updated(first, times=1)
-    second.load_state_dict(first.state_dict())
-    updated(second, times=1)
-    assert (how(second) != AUTOGRAD) is compiled
-    for name, tensor in second.state_dict()["network"].items():
-        assert torch.equal(tensor, whole.state_dict()["network"][name]), name
-    assert torch.equal(second.state_dict()["optimizer"]["square"], whole.state_dict()["optimizer"]["square"])
-
-
 @needs_kernel
 def test_a_checkpoint_of_another_kernel_warns_once(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
@@ -180,11 +155,3 @@ def test_a_checkpoint_of_another_kernel_warns_once(
     assert len(warnings) == 1
     assert "differ in their last digits" in warnings[0]
     assert how(other) == AUTOGRAD
-
-
-def test_the_log_names_autograd_too(caplog: pytest.LogCaptureFixture, slow: None) -> None:
-    caplog.set_level(logging.INFO)
-    updated(learner(behavior="Trolley"))
-    assert [record.message for record in caplog.records] == [
-        "'Trolley' computes the gradient of its updates by autograd."
-    ]

@@ -13,6 +13,7 @@ from trainer_service.learning.kernels.compiled.library import UnavailableError, 
 
 
 @pytest.mark.process
+@pytest.mark.thorough
 def test_a_compiler_gives_a_library_that_is_of_this_source(tmp_path: Path) -> None:
     if not any(map(shutil.which, ("cc", "gcc", "clang"))):
         pytest.skip("there is no C compiler")

@@ -44,7 +44,7 @@ def distance(ours: Tensor, theirs: Tensor) -> float:
 
 @pytest.mark.parametrize("library", LIBRARIES)
 @given(case=cases)
-@examples(60)
+@examples(30)
 def test_the_gradient_of_sequences_is_autograds(library: CompiledLibrary, case: Case) -> None:
     ours, theirs = Learner(case), Learner(case)
     order, spans = case.epoch(1000, torch.Generator().manual_seed(case.seed))
@@ -55,11 +55,8 @@ def test_the_gradient_of_sequences_is_autograds(library: CompiledLibrary, case: 
 
 
 @pytest.mark.parametrize("library", LIBRARIES)
-@pytest.mark.parametrize("shared_critic", [False, True])
-def test_many_steps_on_sequences_lead_to_the_same_place(
-    library: CompiledLibrary, shared_critic: bool
-) -> None:
-    case = Case(rows=800, memory_size=64, longest=20, hidden_units=40, shared_critic=shared_critic)
+def test_many_steps_on_sequences_lead_to_the_same_place(library: CompiledLibrary) -> None:
+    case = Case(rows=800, memory_size=64, longest=20, hidden_units=40)
     ours, theirs, generator = Learner(case), Learner(case), torch.Generator().manual_seed(1)
     before = ours.parameters.vector.clone()
     for _ in range(3):
@@ -72,8 +69,7 @@ def test_many_steps_on_sequences_lead_to_the_same_place(
 
 
 @pytest.mark.parametrize("library", LIBRARIES)
-@pytest.mark.parametrize("shared_critic", [False, True])
-@pytest.mark.parametrize("rows", [1, 60, 3000])
+@pytest.mark.parametrize(("rows", "shared_critic"), [(1, False), (60, False), (3000, True)])
 def test_values_are_those_of_the_network(library: CompiledLibrary, shared_critic: bool, rows: int) -> None:
     case = replace(SMALL, rows=rows, shared_critic=shared_critic, signals=2, longest=64)
     learner, sequences = Learner(case), case.sequences()
@@ -92,14 +88,6 @@ def test_sequences_that_are_worked_off_together_do_not_touch_each_other(library:
         start, end = end, end + int(filled.sum())
         one = Sequences(sequences.memories[number : number + 1], filled[None])
         torch.testing.assert_close(kernel.values([observations[start:end]], one), together[start:end])
-
-
-@pytest.mark.parametrize("library", LIBRARIES)
-def test_the_same_sequences_give_the_same_bits(library: CompiledLibrary) -> None:
-    one, other = Learner(SMALL), Learner(SMALL)
-    for learner in (one, other):
-        learner.by_kernel(compiled(library), *SMALL.epoch(3, torch.Generator().manual_seed(1)))
-    assert torch.equal(one.parameters.vector, other.parameters.vector)
 
 
 @pytest.mark.parametrize("library", LIBRARIES)

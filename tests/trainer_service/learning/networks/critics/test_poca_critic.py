@@ -9,7 +9,6 @@ from torch.nn import functional
 
 from trainer_service.config import MemorySettings, NetworkSettings
 from trainer_service.learning.networks.critics.groups_by_size import sorted_by_size
-from trainer_service.learning.networks.critics.leave_one_out import attend, project_heads
 from trainer_service.learning.networks.critics.poca_critic import POCACritic
 from trainer_service.learning.networks.encoders.layers import standardized
 from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationSpec
@@ -56,11 +55,8 @@ def plainly(critic: POCACritic, seen: Tensor, done: Tensor, filled: Tensor | Non
 
 
 @pytest.mark.parametrize("memory", [None, MEMORY], ids=["without memory", "with memory"])
-@pytest.mark.parametrize("seed", range(3))
-def test_values_baselines_and_gradients_equal_separate_attentions(
-    memory: MemorySettings | None, seed: int
-) -> None:
-    torch.manual_seed(seed)
+def test_values_baselines_and_gradients_equal_separate_attentions(memory: MemorySettings | None) -> None:
+    torch.manual_seed(1)
     critic = POCACritic(
         SPEC, NetworkSettings(hidden_units=16, num_layers=2, memory=memory), agent_sensors=[0], signals=2
     )
@@ -98,25 +94,6 @@ def test_it_makes_no_difference_who_has_which_index(memory: MemorySettings | Non
     torch.testing.assert_close(same, values, atol=1e-6, rtol=1e-5)
     torch.testing.assert_close(moved[there], baselines[:, order][there], atol=1e-6, rtol=1e-5)
     assert baselines[0].std() > 0.0
-
-
-def test_the_gradient_of_what_heads_tell_is_the_derivative() -> None:
-    torch.manual_seed(1)
-    mixed, output, kept = (torch.randn(*shape, dtype=torch.float64) for shape in ((3, 2, 2), (4, 4), (3, 4)))
-    projected = project_heads(mixed, output, kept)
-    assert torch.allclose(projected[:, :2].sum(dim=1), mixed.flatten(1) @ output.T)
-    assert torch.equal(projected[:, 2], kept)
-    inputs = [each.requires_grad_() for each in (mixed, output, kept)]
-    assert torch.autograd.gradcheck(project_heads, inputs)
-
-
-def test_each_version_attends_to_its_own_kinds_only() -> None:
-    """One head of one unit. All scores are equal, so everyone gets the mean of what is projected, and keeps itself."""
-    query = key = torch.zeros(4, 1, 1)
-    projected = torch.tensor([[[1.0], [10.0]], [[2.0], [20.0]], [[3.0], [30.0]], [[4.0], [40.0]]])
-    kinds = torch.tensor([[False, False], [False, True], [True, True]])
-    attended = attend(query, key, projected, kinds)
-    assert attended.squeeze(-1).tolist() == [[[11.5, 21.5], [12.5, 42.5], [33.5, 43.5]]]
 
 
 def test_joint_steps_are_sorted_by_how_many_agents_were_there() -> None:

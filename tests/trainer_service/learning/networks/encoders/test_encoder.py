@@ -8,13 +8,7 @@ import torch
 from trainer_service.config.network import NetworkSettings
 from trainer_service.learning.networks.encoders.encoder import ObservationEncoder, Trunk
 from trainer_service.learning.networks.encoders.goals import ConditionalBody
-from unity_bridge.specs import (
-    ActionSpec,
-    BehaviorSpec,
-    DimensionProperty,
-    ObservationSpec,
-    ObservationType,
-)
+from unity_bridge.specs import ActionSpec, BehaviorSpec, DimensionProperty, ObservationSpec, ObservationType
 
 SETTINGS = NetworkSettings(hidden_units=16)
 VECTOR = ObservationSpec("vector", (3,))
@@ -48,53 +42,6 @@ def seen(*sensors: ObservationSpec, rows: int = 4) -> list[torch.Tensor]:
     return [torch.rand(rows, *sensor.shape, generator=generator) for sensor in sensors]
 
 
-def test_one_vector_is_handed_through_untouched() -> None:
-    (vector,) = seen(VECTOR)
-    assert encoder(VECTOR)([vector]) is vector
-
-
-def test_vectors_stand_side_by_side_in_order() -> None:
-    together = encoder(VECTOR, ObservationSpec("other", (2,)))([torch.ones(1, 3), torch.full((1, 2), 2.0)])
-    assert together.tolist() == [[1, 1, 1, 2, 2]]
-
-
-def test_other_shapes_are_laid_out_flat() -> None:
-    sensors = (FOUR, VECTOR, TABLE, CUBE)
-    made = encoder(*sensors)
-    observations = seen(*sensors)
-    expected = torch.cat([sensor.reshape(4, -1) for sensor in observations], dim=1)
-    assert torch.equal(made(observations), expected)
-    assert made.output_size == 8 + 3 + 8 + 12
-    assert not list(made.parameters())
-
-
-def test_pictures_stand_where_their_sensor_does_and_attention_last() -> None:
-    sensors = (ENTITIES, VECTOR, PICTURE, TABLE, OTHERS)
-    made = encoder(*sensors)
-    observations = seen(*sensors)
-    entities, vector, picture, table, others = observations
-    beside = torch.cat([vector, made.sensors[2](picture), table.reshape(4, 8)], dim=1)
-    expected = torch.cat([beside, made.attention([entities, others], beside)], dim=1)
-    torch.testing.assert_close(made(observations), expected)
-    assert made.output_size == expected.shape[1] == 3 + 16 + 8 + 128
-
-
-def test_entities_alone_need_nothing_beside_them() -> None:
-    made = encoder(ENTITIES, OTHERS)
-    assert made.attention.own is None
-    observations = seen(ENTITIES, OTHERS)
-    torch.testing.assert_close(made(observations), made.attention(observations, None))
-
-
-def test_goals_are_found_among_the_features() -> None:
-    made = encoder(ENTITIES, GOAL, VECTOR, GOAL_PICTURE, GOAL_LIST)
-    assert made.goal_columns == [slice(0, 2), slice(5, 21)]
-    observations = seen(ENTITIES, GOAL, VECTOR, GOAL_PICTURE, GOAL_LIST)
-    features = made(observations)
-    assert torch.equal(features[:, made.goal_columns[0]], observations[1])
-    torch.testing.assert_close(features[:, made.goal_columns[1]], made.sensors[3](observations[3]))
-
-
 @pytest.mark.parametrize(
     ("sensors", "conditioning", "conditional"),
     [
@@ -110,12 +57,6 @@ def test_goals_condition_the_body_but_lists_do_not(sensors, conditioning: str, c
     made = trunk(*sensors, conditioning=conditioning)
     assert isinstance(made.body, ConditionalBody) == conditional
     assert made(seen(*sensors)).shape == (4, 16)
-
-
-def test_only_goals_in_pictures_are_encoded() -> None:
-    assert encoder(VECTOR, PICTURE, GOAL).goals_are_seen
-    assert not encoder(GOAL, GOAL_PICTURE).goals_are_seen
-    assert not trunk(GOAL, GOAL_PICTURE).body.seen
 
 
 @pytest.mark.parametrize("sensor", range(len(EVERYTHING)))
@@ -163,10 +104,6 @@ def test_a_gradient_is_the_sum_over_rows(sensors: tuple[ObservationSpec, ...]) -
         made([observation[row : row + 1] for observation in observations]).square().sum().backward()
     for name, parameter in made.named_parameters():
         torch.testing.assert_close(together[name], parameter.grad, rtol=1e-3, atol=1e-4)
-
-
-def test_nobody_to_decide_for_is_no_special_case() -> None:
-    assert trunk(*EVERYTHING)(seen(*EVERYTHING, rows=0)).shape == (0, 16)
 
 
 def test_pictures_too_small_are_refused_by_name() -> None:

@@ -26,20 +26,6 @@ def test_a_generated_layer_by_hand() -> None:
     torch.testing.assert_close(product, torch.tensor([[1.5, 2, 3], [41.5, 52, 163]]), rtol=1e-5, atol=1e-4)
 
 
-def test_every_agent_gets_the_weights_of_its_own_goal() -> None:
-    torch.manual_seed(1)
-    layer = GeneratedLinear(4, 3, goal=2, hidden_units=8)
-    features, goals = torch.randn(5, 4), torch.randn(5, 2)
-    together = layer(features, goals)
-    for row in range(5):
-        alone = layer(features[row : row + 1], goals[row : row + 1])
-        torch.testing.assert_close(together[row : row + 1], alone)
-        hidden = layer.hidden(goals[row : row + 1])
-        normal = (hidden - hidden.mean()) / (hidden.var(unbiased=False) + 1e-5).sqrt()
-        weights = layer.weights(normal).reshape(4, 3)
-        torch.testing.assert_close(alone[0], features[row] @ weights + layer.bias)
-
-
 def test_a_goal_that_many_share_is_worked_out_once(monkeypatch: pytest.MonkeyPatch) -> None:
     torch.manual_seed(5)
     layer = GeneratedLinear(6, 4, goal=3, hidden_units=16)
@@ -57,23 +43,6 @@ def test_a_goal_that_many_share_is_worked_out_once(monkeypatch: pytest.MonkeyPat
     torch.testing.assert_close(gradients[0], gradients[1], rtol=1e-4, atol=1e-4)
 
 
-def test_generated_weights_begin_in_ml_agents_scale() -> None:
-    torch.manual_seed(2)
-    layer = GeneratedLinear(30, 20, goal=3, hidden_units=16)
-    bound = (16 * 30) ** -0.5
-    assert 0.95 * bound < layer.weights.weight.abs().max() <= bound
-    assert layer.weights.weight.std().item() == pytest.approx(bound / 3**0.5, rel=0.05)
-    assert not layer.weights.bias.any()
-    assert not layer.bias.any()
-
-
-@pytest.mark.parametrize(("num_layers", "ordinary"), [(0, 0), (1, 0), (2, 1), (4, 3)])
-def test_the_last_of_the_layers_is_the_generated_one(num_layers: int, ordinary: int) -> None:
-    body = ConditionalBody(5, 8, num_layers, [slice(1, 3)])
-    assert len(body.ordinary.layers if body.ordinary else ()) == ordinary
-    assert body(torch.zeros(2, 5)).shape == (2, 8)
-
-
 def test_the_goal_is_some_columns_of_the_features() -> None:
     torch.manual_seed(3)
     body = ConditionalBody(7, 8, 1, [slice(1, 3), slice(6, 7)])
@@ -88,28 +57,6 @@ def test_encoded_goals_get_a_gradient_and_raw_ones_none() -> None:
     for seen in (False, True):
         body = ConditionalBody(4, 3, 1, [slice(1, 3)], seen=seen).double()
         assert torch.autograd.gradcheck(body, features, raise_exception=False) != seen
-
-
-@pytest.mark.probe
-def test_the_use_of_a_number_is_learned_per_goal() -> None:
-    torch.manual_seed(4)
-    network = nn.Sequential(ConditionalBody(4, 32, 2, [slice(0, 2)]), nn.Linear(32, 1))
-    adam = torch.optim.Adam(network.parameters(), lr=1e-3)
-
-    def loss(rows: int) -> torch.Tensor:
-        goal = torch.randint(0, 2, (rows,))
-        numbers = torch.rand(rows, 2)
-        answer = numbers[torch.arange(rows), goal] * (1.0 - 2.0 * goal)
-        seen = torch.cat([nn.functional.one_hot(goal, 2).float(), numbers], dim=1)
-        return nn.functional.mse_loss(network(seen)[:, 0], answer)
-
-    before = loss(2000).item()
-    for _ in range(400):
-        adam.zero_grad()
-        loss(64).backward()
-        adam.step()
-    assert before > 0.1
-    assert loss(2000).item() < 0.02
 
 
 def test_an_export_in_another_thread_changes_no_comparison(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -41,12 +41,6 @@ def test_everyone_is_shown_what_the_others_are_shown_of_themselves() -> None:
     assert torch.equal(who, observations[3])
 
 
-def test_nobody_is_still_nobody() -> None:
-    normalizer, observations = told(normalize=True)
-    eyes, ears, group, _ = normalizer.forward(observations)
-    assert group[10].tolist() == [0.0, 0.0, 0.0, *eyes[10].tolist(), *ears[10].tolist()]
-
-
 def test_a_joint_step_is_learned_from_as_it_was_shown() -> None:
     normalizer, _ = told(normalize=True)
     # Who stands at the origin and hears nothing looks like nobody, to all who decide.
@@ -59,11 +53,6 @@ def test_a_joint_step_is_learned_from_as_it_was_shown() -> None:
     assert (shown[0, :3] == 0.0).all()
     assert (shown[0, 3:] != 0.0).all()
     assert (shown[1] != 0.0).all()
-
-
-def test_without_normalizing_everything_stays_as_it_is() -> None:
-    normalizer, observations = told(normalize=False)
-    assert all(map(torch.equal, normalizer.forward(observations), observations))
 
 
 def test_copies_normalize_by_themselves() -> None:

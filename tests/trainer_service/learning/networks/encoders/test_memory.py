@@ -67,14 +67,6 @@ def test_a_step_of_a_gru_by_hand() -> None:
 
 
 @kinds
-def test_state_and_output_have_the_configured_sizes(kind: str) -> None:
-    memory = layer(kind, size=6)
-    assert (memory.size, memory.output_size) == (6, {"lstm": 3, "gru": 6}[kind])
-    output, memories = memory.step(torch.randn(5, INPUTS), torch.zeros(5, 6))
-    assert (output.shape, memories.shape) == ((5, memory.output_size), (5, 6))
-
-
-@kinds
 def test_a_scan_is_its_steps_one_after_the_other(kind: str) -> None:
     memory = layer(kind)
     features, memories = torch.randn(4, 7, INPUTS), torch.randn(4, 6)

@@ -45,20 +45,6 @@ def test_a_feature_that_never_changes_is_no_danger() -> None:
     assert result.abs().max() <= 5.0
 
 
-def test_before_any_data_everything_passes_as_it_is() -> None:
-    normalizer = ObservationNormalizer(SENSORS[1:], normalize=True)
-    (result,) = normalizer([torch.tensor([[2.5]])])
-    assert result.tolist() == [[2.5]]
-
-
-def test_nothing_to_count_changes_nothing() -> None:
-    normalizer = ObservationNormalizer(SENSORS, normalize=True)
-    normalizer.update(seen(10))
-    before = normalizer(seen(5))
-    normalizer.update(seen(0))
-    torch.testing.assert_close(normalizer(seen(5)), before, rtol=0, atol=0)
-
-
 def test_where_nothing_is_normalized_nothing_is_touched() -> None:
     normalizer = ObservationNormalizer(SENSORS, normalize=False)
     normalizer.update(seen(10))
@@ -75,20 +61,3 @@ def test_what_was_seen_is_saved_and_loaded() -> None:
     for each in (normalizer, other):
         each.update(seen(10, seed=2))
     torch.testing.assert_close(other(seen(5)), normalizer(seen(5)), rtol=0, atol=0)
-
-
-def test_five_outliers_do_not_flatten_the_other_numbers() -> None:
-    normalizer = ObservationNormalizer(SENSORS[1:], normalize=True)
-    for part in range(10):
-        normalizer.update(seen(200, seed=part)[1:])
-    (before,) = normalizer(seen(100)[1:])
-    (spoiled,) = seen(200, seed=20)[1:]
-    spoiled[::40] = 1e14
-    normalizer.update([spoiled])
-    (after,) = normalizer(seen(100)[1:])
-    assert after.std() > before.std() / 10
-    for part in range(100):
-        normalizer.update(seen(2000, seed=part)[1:])
-    (later,) = normalizer(seen(100)[1:])
-    assert later.std() > before.std() / 2
-    assert (later - before).abs().max() < 1.5

@@ -14,8 +14,6 @@ from trainer_service.learning.networks.groups.messages import MessageNetwork
 from trainer_service.learning.networks.groups.shared_features import SharedFeaturesNetwork
 from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationSpec
 
-SIZES = [1, 2, 3, 4, 8]
-
 
 def spec_of(size: int, *branches: int) -> BehaviorSpec:
     return BehaviorSpec((ObservationSpec("eyes", (size,)),), ActionSpec(0, branches))
@@ -74,19 +72,6 @@ def test_values_are_of_mixed_shared_features(
     assert values[0].tolist() == [[number, number] for number in expected]
 
 
-@pytest.mark.parametrize("make", [shared_features, messages])
-@pytest.mark.parametrize("share", ["none", "full"])
-@pytest.mark.parametrize("num_agents", SIZES)
-def test_groups_of_any_size(make, share: str, num_agents: int) -> None:
-    network = shaken(make(num_agents, spec_of(3, 2, 3), share=share, agent_ids=share == "full"))
-    values = network.group_outputs(GroupInput([seen(5, num_agents, 3)]))
-    assert values.shape == (5, num_agents, 5)
-    assert torch.isfinite(values).all()
-    # Nobody is the same as anybody else: each has a network or an id of its own.
-    same = network.group_outputs(GroupInput([torch.ones(1, num_agents, 3)]))[0]
-    assert len(same.unique(dim=0)) == num_agents
-
-
 @pytest.mark.parametrize("num_agents", [2, 3, 4])
 def test_shared_features_equal_the_sum_written_out_agent_by_agent(num_agents: int) -> None:
     network = shaken(shared_features(num_agents, spec_of(3, 4)))
@@ -123,13 +108,6 @@ def test_messages_equal_the_sum_written_out_agent_by_agent(num_agents: int) -> N
         torch.testing.assert_close(network.group_outputs(GroupInput([inputs]))[:, i], expected)
 
 
-def test_new_networks_expect_nothing() -> None:
-    assert not messages(3, spec_of(3, 4)).group_outputs(GroupInput([seen(6, 3, 3)])).any()
-    network = shared_features(3, spec_of(3, 4))
-    assert not network.critic.weight.any()
-    assert not network.critic.bias.any()
-
-
 def received(network: CommunicatingNetwork, parameter: Tensor, agent: int) -> list[bool]:
     """Returns the agents in whose networks one agent's value leaves a gradient."""
     network.zero_grad()
@@ -155,48 +133,6 @@ def test_who_is_out_of_reach_is_not_heard() -> None:
     assert received(once, once.encoder[0].weight, 1) == [False, True, True, False]
 
 
-def rolled(network: CommunicatingNetwork) -> dict[str, Tensor]:
-    """Everyone has the networks of the one before."""
-    return {name: parameter.roll(1, dims=0) for name, parameter in network.state_dict().items()}
-
-
-@pytest.mark.parametrize(("mix", "alike"), [("ring_simultaneous", True), ("ring_sequential", False)])
-def test_agents_that_move_around_the_ring_think_the_same(mix: str, alike: bool) -> None:
-    network, moved = (shaken(shared_features(4, spec_of(3, 2), mix=mix)) for _ in range(2))
-    moved.load_state_dict(rolled(network))
-    inputs = seen(6, 4, 3)
-    expected = network.group_outputs(GroupInput([inputs])).roll(1, dims=1)
-    assert (
-        torch.allclose(moved.group_outputs(GroupInput([inputs.roll(1, dims=1)])), expected, atol=1e-6)
-        == alike
-    )
-
-
-def test_whoever_serves_all_alike_does_not_care_for_their_order() -> None:
-    network = shaken(messages(3, spec_of(3, 2), share="full"))
-    # Others' messages count alike.
-    blocks = network.readout.weight.data.view(1, 3, -1, 2)
-    blocks[:, 2] = blocks[:, 1]
-    inputs, order = seen(6, 3, 3), [2, 0, 1]
-    expected = network.group_outputs(GroupInput([inputs]))[:, order]
-    torch.testing.assert_close(network.group_outputs(GroupInput([inputs[:, order]])), expected)
-
-
-def test_actions_values_differ_by_less_than_two() -> None:
-    network = shaken(shared_features(2, spec_of(3, 2)))
-    with torch.no_grad():
-        network.advantage.weight.mul_(1000.0)
-        values = network.group_outputs(GroupInput([seen(50, 2, 3)]))
-    apart = float((values[..., 0] - values[..., 1]).abs().max())
-    assert 1.9 < apart <= 2.0 + 1e-5
-
-
-def test_the_value_is_counted_once_whatever_the_number_of_branches() -> None:
-    network = plain(shared_features(3, spec_of(1, 2, 3), units=1, thought_units=1))
-    values = network.group_outputs(GroupInput([torch.tensor([0.0, 1.0, 2.0]).view(1, 3, 1)]))[0]
-    assert (values[:, 0] + values[:, 2]).tolist() == [1.0625, 0.9375, 1.0]
-
-
 @pytest.mark.parametrize("make", [shared_features, messages])
 def test_the_policy_is_that_of_whose_turn_it_is(make) -> None:
     network = shaken(make(3, spec_of(2, 4)))
@@ -206,10 +142,3 @@ def test_the_policy_is_that_of_whose_turn_it_is(make) -> None:
         who = torch.eye(3)[[agent] * 5]
         logits = network.policy([inputs[:, agent], inputs.flatten(1), who]).logits
         assert torch.equal(logits, values[:, agent])
-
-
-@pytest.mark.parametrize("make", [shared_features, messages])
-def test_pictures_are_refused_by_name(make) -> None:
-    spec = BehaviorSpec((ObservationSpec("camera", (3, 8, 8)),), ActionSpec(0, (2,)))
-    with pytest.raises(ValueError, match="'camera' has shape"):
-        make(2, spec)

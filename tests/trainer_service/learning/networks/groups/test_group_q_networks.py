@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import io
-import warnings
 from collections.abc import Sequence
 
 import numpy as np
-import onnxruntime
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from trainer_service.config import NetworkSettings
 from trainer_service.config.network import Activation
@@ -18,13 +15,8 @@ from trainer_service.learning.networks.encoders.layers import LinearBody, Normed
 from trainer_service.learning.networks.groups.agent_networks import AgentNetworks
 from trainer_service.learning.networks.groups.group_q_network import SharedQNetwork, make_q_network
 from trainer_service.learning.networks.groups.histories import GroupInput
-from trainer_service.learning.networks.groups.mixers import MonotonicMixer, SumMixer
-from trainer_service.learning.networks.groups.stacked import (
-    StackedBody,
-    StackedLinear,
-    StackedNormedBody,
-    make_stacked_body,
-)
+from trainer_service.learning.networks.groups.mixers import MonotonicMixer
+from trainer_service.learning.networks.groups.stacked import StackedBody, StackedNormedBody, make_stacked_body
 from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationSpec
 
 NUM_AGENTS = 3
@@ -82,16 +74,6 @@ def test_layers_side_by_side_are_as_many_layers(activation: Activation) -> None:
         torch.testing.assert_close(stacked.of(k, features[:, k]), together[:, k], atol=1e-6, rtol=1e-6)
 
 
-def test_layers_side_by_side_begin_as_one_does() -> None:
-    torch.manual_seed(1)
-    swish, relu = (StackedBody(5, 100, 80, 1, activation).layers[0] for activation in ("swish", "relu"))
-    assert swish.weight.std().item() == pytest.approx(0.1, rel=0.02)
-    assert not swish.bias.any()
-    for numbers in (relu.weight, relu.bias):
-        assert numbers.abs().max().item() <= 0.1
-        assert numbers.std().item() == pytest.approx(0.1 / 3**0.5, rel=0.1)
-
-
 @pytest.mark.parametrize("keep_scale", [False, True])
 @pytest.mark.parametrize("count", [1, NUM_AGENTS])
 def test_normed_layers_side_by_side_are_as_many_layers(count: int, keep_scale: bool) -> None:
@@ -128,12 +110,6 @@ def test_normed_layers_begin_orthogonal() -> None:
         torch.testing.assert_close(weight @ weight.T, 2.0 * torch.eye(8), atol=1e-5, rtol=0)
 
 
-def test_a_layer_begins_as_wide_as_any_other() -> None:
-    layer = StackedLinear(4, 100, 50, gain=0.1)
-    assert float(layer.weight.detach().std()) == pytest.approx(0.01, rel=0.05)
-    assert not layer.bias.any()
-
-
 @pytest.mark.parametrize("make", [own_networks, shared])
 def test_an_agent_decides_by_the_values_that_the_group_learns(make) -> None:
     network, seen = make(), group()
@@ -155,61 +131,11 @@ def test_separate_networks_know_nothing_of_each_other() -> None:
     assert not torch.equal(before[:, 1], after[:, 1])
 
 
-def test_agents_may_swap_where_the_network_has_no_ids() -> None:
-    seen, order = group(), [2, 0, 1]
-    for network, alike in ((shared(ids=0), True), (shared(), False), (own_networks(), False)):
-        values = network.group_outputs(GroupInput(seen))
-        swapped = network.group_outputs(GroupInput([sensor[:, order] for sensor in seen]))
-        assert torch.allclose(swapped, values[:, order], atol=1e-6) == alike
-
-
 def test_networks_of_their_own_refuse_pictures() -> None:
     spec = BehaviorSpec((ObservationSpec("camera", (3, 36, 36)),), OWN.action_spec)
     with pytest.raises(ValueError, match=r"share: none .* 'camera' has shape \(3, 36, 36\)"):
         own_networks(spec)
     SharedQNetwork(spec, SETTINGS, agent_sensors=[0], ids=2)
-
-
-class Rows(nn.Module):
-    def __init__(self, network: AgentNetworks) -> None:
-        super().__init__()
-        self.network = network
-
-    def forward(self, *sensors: Tensor) -> Tensor:
-        return self.network.outputs(sensors)
-
-
-def test_separate_networks_export_as_plain_products() -> None:
-    import onnx
-
-    network, rows = own_networks(), rows_of(group())
-    file = io.BytesIO()
-    names = ["a", "b", "who"]
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the exporter says that a newer one exists
-        torch.onnx.export(
-            Rows(network).eval(),
-            tuple(rows),
-            file,
-            opset_version=9,
-            dynamo=False,
-            input_names=names,
-            dynamic_axes={name: {0: "batch"} for name in names},
-        )
-    used = {node.op_type for node in onnx.load_from_string(file.getvalue()).graph.node}
-    assert "ScatterND" not in used
-    assert "GatherND" not in used
-    session = onnxruntime.InferenceSession(file.getvalue())
-    order = torch.randperm(len(rows[0]))[:4]
-    given = {name: sensor[order].numpy() for name, sensor in zip(names, rows, strict=True)}
-    (values,) = session.run(None, given)
-    with torch.inference_mode():
-        wanted = network.outputs(rows)[order].numpy()
-    np.testing.assert_allclose(values, wanted, atol=1e-5)
-
-
-def test_a_sum_is_a_sum() -> None:
-    assert SumMixer()(torch.tensor([[1.0, 2.0, -0.5]]), None).tolist() == [2.5]
 
 
 @pytest.mark.parametrize("layer_norm", [False, True])
@@ -255,11 +181,3 @@ def test_a_normalized_mixer_tells_states_by_size_if_asked_but_stays_bounded(keep
     once, twice, far, farther = (mixer(values, times * state).detach() for times in (1.0, 2.0, 1e4, 1e5))
     assert torch.allclose(once, twice, atol=1e-3) != keep_scale
     torch.testing.assert_close(far, farther, atol=1e-2, rtol=0)
-
-
-def test_the_state_says_how_much_an_agent_counts() -> None:
-    mixer, values = MonotonicMixer(NUM_AGENTS, 4, 8, 16), torch.randn(1, NUM_AGENTS)
-    one, other = mixer(values, torch.zeros(1, 4)), mixer(values, torch.ones(1, 4))
-    assert one.item() != other.item()
-    with pytest.raises(ValueError, match="depend on the state"):
-        mixer(values, None)

@@ -50,13 +50,6 @@ def test_in_its_group_an_agent_does_what_it_does_alone(shared: bool, ids: bool) 
     assert together.logits.shape == (GROUPS, NUM_AGENTS, 5)
 
 
-@kinds
-def test_agents_with_equal_observations_differ_by_their_ids(shared: bool, ids: bool) -> None:
-    same = [each[:, :1].expand(-1, NUM_AGENTS, -1) for each in seen()]
-    first, second, _ = actors(shared=shared, ids=ids).group_policy(GroupInput(same)).mean.unbind(dim=1)
-    assert torch.allclose(first, second) == (shared and not ids)
-
-
 def test_a_network_each_is_as_many_networks() -> None:
     network, observations = actors(shared=False, ids=False), seen()
     together = network.group_policy(GroupInput(observations)).logits
@@ -67,14 +60,6 @@ def test_a_network_each_is_as_many_networks() -> None:
             features = torch.nn.functional.silu(features @ layer.weight[agent] + layer.bias[agent])
         outputs = features @ network.output.weight[agent] + network.output.bias[agent]
         torch.testing.assert_close(together[:, agent], outputs[:, 2:])
-
-
-def test_a_picture_is_refused_by_name() -> None:
-    spec = BehaviorSpec((ObservationSpec("camera", (3, 20, 20)),), ActionSpec(1))
-    with pytest.raises(
-        ValueError, match=r"maddpg needs sensors that are vectors; 'camera' has shape \(3, 20, 20\)"
-    ):
-        make_actors(spec, SETTINGS, agent_sensors=[0], num_agents=2, share="full", ids=False)
 
 
 @pytest.mark.parametrize("shared", [False, True])

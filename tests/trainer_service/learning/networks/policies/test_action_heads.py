@@ -52,12 +52,6 @@ def test_the_likeliest_action_by_hand() -> None:
     assert log_prob.item() == pytest.approx(-math.log(2 * math.pi) + 2 * choice)
 
 
-def test_choices_of_later_branches_are_counted_from_zero() -> None:
-    made, parameters = heads()
-    _, discrete, _ = made.sample(parameters, everything(HYBRID), torch.Generator().manual_seed(1))
-    assert [set(branch.tolist()) for branch in discrete.T] == [{0, 1, 2}, {0, 1}]
-
-
 def test_masks_hold_in_every_branch_and_for_each_row_alone() -> None:
     made, parameters = heads()
     allowed = torch.rand(400, 5, generator=torch.Generator().manual_seed(2)) < 0.6
@@ -68,14 +62,6 @@ def test_masks_hold_in_every_branch_and_for_each_row_alone() -> None:
         assert allowed[rows, discrete[:, 0]].all()
         assert allowed[rows, 3 + discrete[:, 1]].all()
         assert torch.isfinite(log_prob).all()
-
-
-def test_a_generator_makes_draws_repeat_themselves_whatever_else_draws() -> None:
-    made, parameters = heads()
-    once = made.sample(parameters, everything(HYBRID), torch.Generator().manual_seed(1))
-    torch.rand(100)
-    again = made.sample(parameters, everything(HYBRID), torch.Generator().manual_seed(1))
-    assert all(torch.equal(first, second) for first, second in zip(once, again, strict=True))
 
 
 def test_entropy_adds_the_kinds_in_ml_agents_scale() -> None:

@@ -9,14 +9,7 @@ import pytest
 import torch
 
 from trainer_service.config.network import Activation, NetworkSettings
-from trainer_service.learning.networks.encoders.layers import (
-    LinearBody,
-    NormedBody,
-    in_chunks,
-    kaiming_linear,
-    make_body,
-    with_constants,
-)
+from trainer_service.learning.networks.encoders.layers import NormedBody, make_body, with_constants
 from trainer_service.learning.networks.policies.actor_critic import ActorCritic
 from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationSpec, ObservationType
 
@@ -41,62 +34,12 @@ def seen(rows: int) -> list[torch.Tensor]:
     return [torch.randn(rows, sensor.size, generator=generator) for sensor in SENSORS]
 
 
-@pytest.mark.parametrize(("continuous", "branches"), [(2, ()), (0, (3,)), (0, (3, 4)), (2, (3, 4))])
-@pytest.mark.parametrize("shared_critic", [False, True])
-def test_shapes(continuous: int, branches: tuple[int, ...], shared_critic: bool) -> None:
-    policy, values = network(continuous, branches, shared_critic=shared_critic).policy_and_values(seen(5))
-    assert policy.mean.shape == (5, continuous)
-    assert policy.log_sigma.shape == (continuous,)
-    assert policy.logits.shape == (5, sum(branches))
-    assert values.shape == (5, 2)
-
-
-@pytest.mark.parametrize("shared_critic", [False, True])
-def test_both_at_once_are_what_each_is_alone(shared_critic: bool) -> None:
-    both = network(shared_critic=shared_critic)
-    policy, values = both.policy_and_values(seen(5))
-    torch.testing.assert_close(policy, both.policy(seen(5)))
-    torch.testing.assert_close(values, both.values(seen(5)))
-
-
 @pytest.mark.parametrize("shared_critic", [False, True])
 def test_the_critic_moves_the_actors_body_only_if_shared(shared_critic: bool) -> None:
     both = network(shared_critic=shared_critic)
     both.policy_and_values(seen(5))[1].sum().backward()
     moved = [parameter.grad is not None for parameter in both.actor.parameters()]
     assert all(moved) if shared_critic else not any(moved)
-
-
-def test_every_sensor_counts() -> None:
-    both = network()
-    before = both.policy(seen(1)).mean
-    for sensor in range(len(SENSORS)):
-        changed = seen(1)
-        changed[sensor] += 1.0
-        assert not torch.allclose(both.policy(changed).mean, before)
-
-
-def test_a_fresh_policy_is_undecided() -> None:
-    policy = network(hidden_units=128).policy(seen(200))
-    assert policy.mean.abs().mean() < 0.5
-    assert torch.equal(policy.log_sigma, torch.zeros(2))
-    first_branch = torch.softmax(policy.logits[:, :3], dim=-1)
-    assert first_branch.min() > 0.2
-    assert first_branch.max() < 0.5
-
-
-def test_layers_begin_in_ml_agents_scale() -> None:
-    torch.manual_seed(1)
-    layer = kaiming_linear(400, 300, gain=0.2)
-    assert layer.weight.std().item() == pytest.approx(0.2 / 400**0.5, rel=0.02)
-    assert not layer.bias.any()
-
-
-@pytest.mark.parametrize(("num_layers", "expected"), [(0, 1), (1, 1), (3, 3)])
-def test_a_body_has_at_least_one_layer(num_layers: int, expected: int) -> None:
-    body = LinearBody(5, 8, num_layers)
-    assert len(body.layers) == expected
-    assert body(torch.zeros(2, 5)).shape == (2, 8)
 
 
 @pytest.mark.parametrize(
@@ -113,24 +56,6 @@ def test_what_follows_a_layer_by_hand(activation: Activation, expected: tuple[fl
         body.layers[0].weight.copy_(torch.tensor([[1.0], [-1.0]]))
         body.layers[0].bias.fill_(0.5)
     torch.testing.assert_close(body(torch.ones(1, 1)), torch.tensor([expected]))
-
-
-@pytest.mark.parametrize("activation", ["relu", "tanh"])
-def test_other_activations_begin_with_pytorchs_weights(activation: Activation) -> None:
-    torch.manual_seed(1)
-    body = make_body(400, NetworkSettings(hidden_units=300, num_layers=1, activation=activation))
-    for numbers in (body.layers[0].weight, body.layers[0].bias):
-        # Evenly spread within 1/√400 = 0.05 of 0.
-        assert 0.049 < numbers.abs().max().item() <= 0.05
-        assert numbers.std().item() == pytest.approx(0.05 / 3**0.5, rel=0.1)
-
-
-@pytest.mark.parametrize(("num_layers", "expected"), [(0, 1), (1, 1), (3, 3)])
-def test_a_normed_body_has_at_least_one_layer(num_layers: int, expected: int) -> None:
-    body = make_body(5, NetworkSettings(hidden_units=8, num_layers=num_layers, layer_norm=True))
-    assert isinstance(body, NormedBody)
-    assert (len(body.layers), len(body.norms)) == (expected, expected + 1)
-    assert body(torch.zeros(2, 5)).shape == (2, 8)
 
 
 def test_a_normed_body_by_hand() -> None:
@@ -180,13 +105,6 @@ def test_a_body_that_goals_cannot_write_is_refused_with_them(settings: NetworkSe
     ActorCritic(spec, as_input, value_heads=1, shared_critic=False)
 
 
-def test_values_in_chunks_are_values_at_once() -> None:
-    both = network()
-    torch.testing.assert_close(both.values(seen(10), chunk=3), both.values(seen(10)))
-    assert both.values(seen(0)).shape == (0, 2)
-    assert [chunk.indices(10)[:2] for chunk in in_chunks(10, 4)] == [(0, 4), (4, 8), (8, 10)]
-
-
 PICTURES = (ObservationSpec("camera", (3, 20, 24)), ObservationSpec("order", (3,)))
 
 
@@ -231,10 +149,6 @@ def test_a_chunk_of_pictures_stays_within_a_few_megabytes(encoder: str, channels
     rows = rows_at_once(watching(vis_encode_type=encoder), as_bytes(1500))
     assert sum(rows) == 1500
     assert 1e6 < 4 * channels * 20 * 24 * max(rows) < 8e6
-
-
-def test_vectors_go_in_chunks_of_thousands() -> None:
-    assert rows_at_once(network(), seen(5000)) == [4096, 904]
 
 
 def test_parameters_of_vector_networks_keep_their_names() -> None:

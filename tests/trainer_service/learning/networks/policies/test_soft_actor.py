@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 
 import numpy as np
 import pytest
@@ -11,8 +10,7 @@ from torch.nn import functional
 from trainer_service.config import NetworkSettings
 from trainer_service.config.network import Activation
 from trainer_service.learning.networks.encoders.memory import EncoderInput
-from trainer_service.learning.networks.policies.soft_actor import SoftActor, SoftCritics, SquashedHeads
-from trainer_service.ops.distributions import standard_normal
+from trainer_service.learning.networks.policies.soft_actor import SoftCritics, SquashedHeads
 from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationSpec, ObservationType
 
 VECTOR = ObservationSpec("vector", (3,))
@@ -110,23 +108,6 @@ def test_after_100000_batches_training_uses_the_moments_that_values_have() -> No
     assert agree == [False, True]
 
 
-def test_critics_see_the_numbers_that_are_done() -> None:
-    critics = SoftCritics(BehaviorSpec((VECTOR,), ActionSpec(2, ())), SETTINGS, value_heads=1)
-    seen, done = observations((VECTOR,), 4), torch.rand(4, 2, requires_grad=True)
-    critics.forward(EncoderInput(seen), done).sum().backward()
-    assert done.grad is not None
-    assert (done.grad.abs().sum(dim=1) > 0).all()
-
-
-@bodies
-def test_the_deviation_depends_on_what_is_seen(sensors: tuple[ObservationSpec, ...]) -> None:
-    actor = SoftActor(BehaviorSpec(sensors, ActionSpec(2, (3,))), SETTINGS)
-    parameters = actor.policy(observations(sensors, 5))
-    assert parameters.mean.shape == parameters.log_sigma.shape == (5, 2)
-    assert parameters.logits.shape == (5, 3)
-    assert parameters.log_sigma.std(dim=0).min() > 0.0
-
-
 def heads(spec: ActionSpec) -> SquashedHeads:
     torch.manual_seed(3)
     return SquashedHeads(4, spec)
@@ -152,20 +133,6 @@ def test_the_likeliest_action_is_squashed_with_the_density_of_draws(spec: Action
         torch.testing.assert_close(log_prob[same], drawn_log_prob[same])
 
 
-def test_the_gradient_goes_through_what_is_drawn() -> None:
-    module = heads(ActionSpec(2, ()))
-    features = torch.randn(6, 4)
-    drawn = module.draw(
-        module.forward(features), None, partial(standard_normal, generator=torch.Generator().manual_seed(1))
-    )
-    drawn.continuous.sum().backward()
-    assert module.mean is not None
-    assert module.log_sigma is not None
-    assert module.mean.weight.grad is not None
-    assert module.log_sigma.weight.grad is not None
-    assert module.log_sigma.weight.grad.abs().sum() > 0.0
-
-
 def test_deviations_are_kept_in_range() -> None:
     module = heads(ActionSpec(1, ()))
     assert module.log_sigma is not None
@@ -175,13 +142,3 @@ def test_deviations_are_kept_in_range() -> None:
     with torch.no_grad():
         module.log_sigma.bias.fill_(-50.0)
     assert module.forward(torch.zeros(1, 4)).log_sigma.tolist() == [[-20.0]]
-
-
-def test_a_forbidden_choice_is_never_drawn() -> None:
-    module = heads(ActionSpec(1, (3, 2)))
-    parameters = module.forward(torch.randn(500, 4))
-    allowed = torch.tensor([[True, False, True, False, True]]).expand(500, 5)
-    _, discrete, log_prob = module.sample(parameters, allowed, torch.Generator().manual_seed(1))
-    assert set(discrete[:, 0].tolist()) == {0, 2}
-    assert set(discrete[:, 1].tolist()) == {1}
-    assert torch.isfinite(log_prob).all()

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from made_trajectories import trajectories_of
 
 from trainer_service.config.hyperparameters.off_policy import DQNSettings
 from trainer_service.learning.algorithms.common.off_policy.replay_sampler import ReplaySampler
@@ -24,20 +25,13 @@ SPEC = BehaviorSpec((ObservationSpec("a", (1,)),), ActionSpec(1, ()))
 def steps(count: int) -> Trajectories:
     """Episodes of one step each, with their number as observation."""
     column = np.arange(count, dtype=np.float32)
-    return Trajectories(
-        observations=(column[:, None],),
+    return trajectories_of(
+        [column[:, None]],
+        [1] * count,
         continuous_actions=column[:, None],
-        discrete_actions=np.zeros((count, 0), np.int64),
-        allowed_actions=np.zeros((count, 0), np.bool_),
-        log_probs=column,
         rewards=column,
-        group_rewards=np.zeros_like(column),
-        lengths=np.ones(count, np.int64),
         final_observations=(-column[:, None],),
-        final_allowed_actions=np.zeros((count, 0), np.bool_),
         terminated=np.ones(count, np.bool_),
-        memories=np.zeros((count, 0), np.float32),
-        final_memories=np.zeros((count, 0), np.float32),
     )
 
 
@@ -110,27 +104,6 @@ def test_samples_that_may_depend_on_the_one_before_are_gathered_one_by_one() -> 
 
 def row_bytes(experience: ReplaySampler[Sample]) -> int:
     return sum(column[0].nbytes for column in experience.buffer._steps.values())
-
-
-def test_what_is_saved_draws_what_would_have_been_drawn() -> None:
-    straight, resumed = replay(), replay(seed=7)
-    straight.record(steps(16))
-    drawn(straight)
-    saved = straight.replay_state()
-    assert saved is not None
-    resumed.load_state_dict(straight.state_dict())
-    resumed.load_replay_state({name: column.copy() for name, column in saved.items()})
-    for each in (straight, resumed):
-        each.record(steps(8))
-    assert drawn(resumed) == drawn(straight)
-    assert replay(save_replay_buffer=False).replay_state() is None
-
-
-def test_another_seed_draws_others() -> None:
-    one, other = replay(), replay(seed=2)
-    for each in (one, other):
-        each.record(steps(30))
-    assert drawn(one) != drawn(other)
 
 
 def test_everything_that_learns_from_it_keeps_its_own_pace() -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 import torch
+from made_trajectories import trajectories_of
 
 from trainer_service.learning.algorithms.common.on_policy.group_rollout import (
     all_joint_steps,
@@ -39,20 +40,10 @@ def trajectories(
 ) -> Trajectories:
     """Trajectories that all begin at tick 0 of their group trajectory."""
     steps, segments = sum(lengths), len(lengths)
-    none = np.zeros((steps, 0), np.float32)
-    return Trajectories(
-        observations=(np.arange(steps, dtype=np.float32)[:, None],),
-        continuous_actions=none,
-        discrete_actions=none.astype(np.int64),
-        allowed_actions=none.astype(np.bool_),
-        log_probs=np.zeros(steps, np.float32),
-        memories=none,
-        rewards=np.zeros(steps, np.float32),
-        group_rewards=np.zeros(steps, np.float32),
-        lengths=np.array(lengths),
+    return trajectories_of(
+        [np.arange(steps, dtype=np.float32)[:, None]],
+        lengths,
         final_observations=(100 + np.arange(segments, dtype=np.float32)[:, None],),
-        final_allowed_actions=np.zeros((segments, 0), np.bool_),
-        final_memories=np.zeros((segments, 0), np.float32),
         terminated=np.array(terminated),
         group_index=GroupIndex(
             ticks=np.concatenate([np.arange(length) for length in lengths]),

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from behavior_worlds import observe
+from short_episodes import SENSOR, ShortEpisodes
 
 from trainer_service.errors import UserError
 from trainer_service.learning.algorithms.common.on_policy import learner as base
@@ -18,67 +19,33 @@ from trainer_service.learning.algorithms.on_policy import ppo
 from trainer_service.learning.networks.encoders.memory import Sequences
 from trainer_service.running.behaviors.behavior import Behavior
 from trainer_service.running.collection.collector import BehaviorTick
-from unity_bridge.simulators.scene import concatenate, step_batch
-from unity_bridge.steps import ActionBatch, StepBatch
 
 AGENTS, CHOICES = 8, 2
 LEARNERS = ("ppo", "mappo", "happo", "poca")
 MEMORY = {"memory_size": 6, "sequence_length": 4}
 
 learners = pytest.mark.parametrize("learner", LEARNERS)
-
-
-class Pairs:
-    """Pairs of agents that see noise, are paid for what they choose, and end now and then."""
-
-    def __init__(self, behavior: Behavior, seed: int = 1) -> None:
-        self.rng = np.random.default_rng(seed)
-        self.continuous = behavior.spec.action_spec.continuous_size
-
-    def begin(self) -> StepBatch:
-        return self.rows(np.zeros(AGENTS))
-
-    def step(self, actions: ActionBatch) -> StepBatch:
-        paid = actions.discrete[:, 0] + actions.continuous.sum(axis=1)
-        if self.rng.random() < 0.7:
-            return self.rows(paid)
-        return concatenate(self.rows(paid, terminated=np.ones(AGENTS, np.bool_)), self.begin())
-
-    def rows(self, rewards: np.ndarray, **ends: Any) -> StepBatch:
-        return step_batch(
-            [self.rng.normal(size=(AGENTS, 2)).astype(np.float32)],
-            rewards.astype(np.float32),
-            agent_ids=np.arange(AGENTS),
-            allowed_actions=np.ones((AGENTS, CHOICES), np.bool_),
-            group_ids=1 + np.arange(AGENTS) // 2,
-            group_rewards=np.zeros(AGENTS, np.float32),
-            **ends,
-        )
+with_memory_or_not = pytest.mark.parametrize(
+    ("learner", "memory"),
+    [("ppo", None), ("ppo", MEMORY), ("mappo", MEMORY), ("happo", None), ("poca", MEMORY)],
+)
 
 
 @pytest.fixture
-def pairs(make_behavior: Callable[..., Behavior]) -> Callable[..., Behavior]:
+def pairs(small: Callable[..., Behavior]) -> Callable[..., Behavior]:
     """A behavior for pairs."""
+    body = {"sizes": (SENSOR,), "branches": (CHOICES,), "units": 16, "time_horizon": 8, "decoupled": True}
+    sizes = {"batch_size": 40, "buffer_size": 128, "num_epoch": 2, "learning_rate_schedule": "constant"}
 
-    def make(
-        learner: str, *, decoupled: bool = True, memory: Any = None, continuous: int = 0, **changes: Any
-    ) -> Behavior:
+    def make(learner: str, **changes: Any) -> Behavior:
         group = {} if learner == "ppo" else {"group_size": 2}
-        sizes = {"batch_size": 40, "buffer_size": 128, "learning_rate_schedule": "constant", "num_epoch": 2}
-        made: Behavior = make_behavior(
-            sizes=(2,),
-            branches=(CHOICES,),
-            continuous=continuous,
-            decoupled=decoupled,
-            trainer_type=learner,
-            hyperparameters={**sizes, **group, **changes},
-            network_settings={"hidden_units": 16, "num_layers": 1, "memory": memory},
-            time_horizon=8,
-            max_steps=10**6,
-        )
-        return made
+        return small(learner, **{**body, **sizes, **group, **changes})
 
     return make
+
+
+def world_of(behavior: Behavior) -> ShortEpisodes:
+    return ShortEpisodes(behavior.spec.action_spec, AGENTS)
 
 
 def networks(behavior: Behavior) -> torch.Tensor:
@@ -92,7 +59,7 @@ def networks(behavior: Behavior) -> torch.Tensor:
     ).clone()
 
 
-def collect(behavior: Behavior, world: Pairs) -> None:
+def collect(behavior: Behavior, world: ShortEpisodes) -> None:
     """Lets a behavior live until it could update."""
     batch = world.begin()
     observe(behavior, BehaviorTick(0, 0, batch))
@@ -135,14 +102,13 @@ def statistics(behavior: Behavior) -> dict[str, float]:
     return {tag: series.value for tag, series in behavior.summarize(0.0).series.items()}
 
 
-@learners
-@pytest.mark.parametrize("memory", [None, MEMORY], ids=["plain", "memory"])
+@with_memory_or_not
 def test_on_fresh_rollouts_the_correction_changes_nothing(pairs, live, learner: str, memory: Any) -> None:
     found = []
     for decoupled in (False, True):
         behavior = pairs(learner, decoupled=decoupled, memory=memory, continuous=1)
         before = networks(behavior)
-        live(behavior, Pairs(behavior), 1)
+        live(behavior, world_of(behavior), 1)
         found.append(networks(behavior))
         assert float((found[-1] - before).abs().max()) > 1e-4
     torch.testing.assert_close(found[0], found[1], atol=1e-5, rtol=0)
@@ -160,7 +126,7 @@ def test_a_learner_without_the_correction_refuses_stale_rollouts(pairs) -> None:
 @learners
 def test_without_the_switch_nothing_is_computed_or_reported(pairs, monkeypatch, learner: str) -> None:
     behavior = pairs(learner, decoupled=False)
-    collect(behavior, Pairs(behavior))
+    collect(behavior, world_of(behavior))
     assert decoupled_in_an_update(behavior, monkeypatch) == []
     assert not {tag for tag in statistics(behavior) if "Weight" in tag}
 
@@ -173,7 +139,7 @@ def test_stale_steps_are_weighed_and_the_present_policy_becomes_the_old_one(
     behavior = pairs(learner, learning_rate=1e-12)
     algorithm: Any = behavior.learner
     turn(behavior, 0.5, 0.5)
-    collect(behavior, Pairs(behavior))
+    collect(behavior, world_of(behavior))
     chosen = algorithm.buffer.peek().discrete_actions[:, 0]
     turn(behavior, 0.75, 0.25)
     (rollout,) = decoupled_in_an_update(behavior, monkeypatch)
@@ -196,7 +162,7 @@ def test_advantages_carry_the_weights(pairs, monkeypatch, learner: str) -> None:
     learned = []
     for weight in (1.0, 0.0):
         behavior = pairs(learner, beta=0.0)
-        collect(behavior, Pairs(behavior))
+        collect(behavior, world_of(behavior))
         monkeypatch.setattr(
             rollouts,
             "importance_weights",
@@ -207,14 +173,6 @@ def test_advantages_carry_the_weights(pairs, monkeypatch, learner: str) -> None:
         learned.append(float((actors(behavior) - before).abs().max()))
     assert learned[0] > 1e-4
     assert learned[1] == 0.0
-
-
-def test_parts_of_a_rollout_without_memory_cover_it_in_order() -> None:
-    assert list(parts_in_order(10, None, 4)) == [
-        (slice(0, 4), None),
-        (slice(4, 8), None),
-        (slice(8, 10), None),
-    ]
 
 
 def test_parts_of_a_rollout_with_memory_are_whole_sequences() -> None:
@@ -233,14 +191,13 @@ def test_parts_of_a_rollout_with_memory_are_whole_sequences() -> None:
     ]
 
 
-@learners
-@pytest.mark.parametrize("memory", [None, MEMORY], ids=["plain", "memory"])
+@with_memory_or_not
 def test_any_number_of_rows_at_once_gives_the_same_log_probabilities(
     pairs, monkeypatch, learner: str, memory: Any
 ) -> None:
     behavior = pairs(learner, memory=memory, continuous=1, learning_rate=1e-12)
     algorithm: Any = behavior.learner
-    collect(behavior, Pairs(behavior))
+    collect(behavior, world_of(behavior))
     stored = torch.from_numpy(algorithm.buffer.peek().log_probs.copy())
     monkeypatch.setattr(rollouts, "rows_at_once", lambda network: 7)
     (rollout,) = decoupled_in_an_update(behavior, monkeypatch)
