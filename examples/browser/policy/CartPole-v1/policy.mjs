@@ -1,6 +1,7 @@
 // Acts by the ONNX model of a policy, which policy.json beside it describes. Needs onnxruntime-web only, in a page or Node.
 export class Policy {
-  static async load(ort, description = new URL("policy.json", import.meta.url)) { // ort: the module onnxruntime-web
+  static async load(ort, description = "policy.json") { // ort: the module onnxruntime-web
+    const place = new URL(description, import.meta.url);
     const read = async (url) => {
       if (url.protocol === "file:") return (await import("node:fs/promises")).readFile(url);
       const answer = await fetch(url);
@@ -8,8 +9,8 @@ export class Policy {
       return new Uint8Array(await answer.arrayBuffer());
     };
     const policy = Object.assign(new Policy(), { ort, memories: new Map() }); // memories: of each agent, by its id
-    policy.about = JSON.parse(new TextDecoder().decode(await read(description)));
-    policy.session = await ort.InferenceSession.create(await read(new URL(policy.about.model, description)));
+    policy.about = JSON.parse(new TextDecoder().decode(await read(place)));
+    policy.session = await ort.InferenceSession.create(await read(new URL(policy.about.model, place)));
     return policy;
   }
   // Returns the actions of M agents. All arrays are flat, agent by agent. observations: one for each sensor; indices:

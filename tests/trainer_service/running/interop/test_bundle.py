@@ -15,6 +15,7 @@ import numpy as np
 import onnx
 import pytest
 import torch
+from every_trainer import actions_of, make_behavior, settings_for
 from numpy.typing import NDArray
 from pursuit_groups import member
 
@@ -26,7 +27,8 @@ from trainer_service.learning.algorithms.common.observation_selection import wit
 from trainer_service.learning.rollout.agent_padding import padded_spec
 from trainer_service.running.behaviors.behavior import Behavior
 from trainer_service.running.behaviors.saving import checkpoint_of
-from trainer_service.running.interop.bundle import description_schema, export_bundles
+from trainer_service.running.interop.bundle import describe, description_schema, export_bundles
+from trainer_service.running.interop.onnx_export import to_onnx
 from trainer_service.running.policy import Policy
 from trainer_service.running.runs.checkpoint import save_checkpoint
 from trainer_service.running.runs.files import SaveError, temporary_path
@@ -228,14 +230,15 @@ def test_a_description_agrees_with_schema_model_and_policy(tmp_path: Path, kind:
     )
 
 
-def test_runners_have_at_most_forty_lines() -> None:
-    sources = REPOSITORY / "trainer_service" / "running" / "interop"
-    for suffix in ("py", "mjs"):
-        assert len((sources / f"policy_runner.{suffix}").read_text().splitlines()) <= 40
-
-
-def test_the_published_schema_is_the_models() -> None:
-    assert json.loads((REPOSITORY / "docs" / "policy.schema.json").read_text()) == description_schema()
+@pytest.mark.parametrize(("trainer_type", "roles"), [("dqn", []), ("sic", ["team_observations"])])
+def test_values_draw_nothing_and_observations_of_groups_have_their_role(
+    trainer_type: str, roles: list[str]
+) -> None:
+    settings = settings_for(trainer_type, None, False)
+    policy = Policy(checkpoint_of(make_behavior(settings, actions_of(settings), seed=1)))
+    about = describe("Probe", 0, policy.inputs, 0, to_onnx(policy.network(), policy.inputs))
+    assert about.random_operators == ()
+    assert [each.role for each in about.observations] == ["observation", *roles]
 
 
 def test_a_bundle_is_replaced_by_the_next_one_and_removed_with_its_run(tmp_path: Path) -> None:
