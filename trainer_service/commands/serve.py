@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext, suppress
 from functools import partial
 from http import HTTPStatus
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
 
@@ -16,6 +18,7 @@ from trainer_service.commands.common.output import say
 from trainer_service.commands.common.trained_run import one_thread
 from trainer_service.errors import UserError
 from trainer_service.running.collection.attach_port import AttachPort
+from trainer_service.running.metrics.console import Console
 from trainer_service.running.monitoring.endpoint import answering
 from trainer_service.running.policy import Policy
 from trainer_service.running.runs.folder import RunFolder
@@ -53,7 +56,7 @@ def serve(
     at = AttachPort(
         host=host, port=port, insecure_listen=insecure_listen, tls_cert=tls_cert, tls_key=tls_key, token_file=token_file
     )  # fmt: skip
-    with one_thread(), terminate_like_ctrl_c():
+    with Console(tty=False, stream=sys.stderr), one_thread(), terminate_like_ctrl_c():
         load, served = partial(Policy.load, device=device, seed=seed), dict[str, ServedRun]()
         for folder in (RunFolder.read(results_dir, run).path.resolve() for run in runs):
             if folder.name in served:
@@ -69,14 +72,10 @@ def serve(
 
 async def _serve(served: Mapping[str, ServedRun], at: AttachPort, counters: str, *, follow: bool) -> None:
     """Serves until it is cancelled."""
-    try:
-        from unity_bridge.serving.server import policy_server  # of an extra
-    except ModuleNotFoundError as error:
-        if not str(error.name).startswith("grpc_"):
-            raise
-        raise UserError(
-            f"grpcio-health-checking and grpcio-reflection are missing: {install_hint('serve')}"
-        ) from None
+    if not all(map(find_spec, ("grpc_health", "grpc_reflection"))):
+        raise UserError(f"grpcio-health-checking and grpcio-reflection are missing: {install_hint('serve')}")
+    from unity_bridge.serving.server import policy_server
+
     access = at.access()
     async with policy_server(at.host, at.port, partial(act, served), access) as port:
         lines = [f"Serving at {address_of(at.host, port)}{' with TLS and tokens' if access else ''}"]
@@ -86,5 +85,5 @@ async def _serve(served: Mapping[str, ServedRun], at: AttachPort, counters: str,
         ]  # fmt: skip
         say("\n  ".join([*lines, *([f"counters at {counters}/metrics"] if counters else [])]))
         if access is not None:
-            access.announce(at.host, port, "callers of other machines")
+            access.announce(at.host, port, "callers of other machines (docs/serving.md)")
         await watch(served, follow=follow)

@@ -64,10 +64,8 @@ async def policy_server(host: str, port: int, act: Act, security: PortSecurity |
 
     if port:
         require_free(host, port)
-    checks = (_TokenCheck(security),) if security else ()
-    server = grpc.aio.server(
-        interceptors=checks, options=[*_OPTIONS.items()], maximum_concurrent_rpcs=MOST_CALLS
-    )
+    checks = [_TokenCheck(security)] if security else []
+    server = grpc.aio.server(None, (), checks, [*_OPTIONS.items()], MOST_CALLS)
     handlers: dict[str, grpc.RpcMethodHandler[Any, Any]] = {
         "Act": grpc.unary_unary_rpc_method_handler(once),
         "ActStream": grpc.stream_stream_rpc_method_handler(stream),
@@ -76,12 +74,10 @@ async def policy_server(host: str, port: int, act: Act, security: PortSecurity |
     states = health.aio.HealthServicer()
     health_pb2_grpc.add_HealthServicer_to_server(states, server)
     reflection.enable_server_reflection((SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME), server)
-    address = address_of(host, port)
+    address, credentials = address_of(host, port), security and security.credentials
     try:
         port = (
-            server.add_secure_port(address, security.credentials)
-            if security
-            else server.add_insecure_port(address)
+            server.add_secure_port(address, credentials) if credentials else server.add_insecure_port(address)
         )
     except RuntimeError as error:
         raise BridgeError(f"{address}: cannot listen: {error}") from error

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import signal
 import socket
-import sys
 import threading
 import urllib.request
 from pathlib import Path
@@ -21,6 +20,7 @@ from policy_services import Answer, Client, Rows, behavior_of, save
 from processes import wait_until
 
 from trainer_service import load_policy
+from trainer_service.commands import serve
 from unity_bridge.wire.policy_service_pb2 import ActRequest
 
 
@@ -56,8 +56,7 @@ def test_a_mistake_is_one_message(
 
 def test_absent_packages_are_named_with_their_extra(mlagents_style, workplace: Path, monkeypatch) -> None:
     save(behavior_of("vector"), workplace / "results" / "ball")
-    monkeypatch.delitem(sys.modules, "unity_bridge.serving.server")
-    monkeypatch.setitem(sys.modules, "grpc_health.v1", None)
+    monkeypatch.setattr(serve, "find_spec", lambda name: None if name == "grpc_health" else name)
     said = mlagents_style("serve", "ball", "--port=0")
     assert said.code == 2
     assert re.search(r"grpcio-health-checking .* missing: pip install .*\[serve\]", said.err)

@@ -191,13 +191,9 @@ class Policy:
         return self.decide(request._replace(memories=self._previous_memories(memories, episode_starts, rows)))
 
     def request(
-        self,
-        observations: Sequence[ArrayLike] | NDArray[Any],
-        allowed_actions: ArrayLike | None,
-        agent_indices: ArrayLike | None,
-        groups: ArrayLike | None,
-        deterministic: bool,
-    ) -> ActRequest:
+        self, observations: Sequence[ArrayLike] | NDArray[Any], allowed_actions: ArrayLike | None,
+        agent_indices: ArrayLike | None, groups: ArrayLike | None, deterministic: bool,
+    ) -> ActRequest:  # fmt: skip
         """Returns the arguments of ``act`` as the network takes them, without memories. Their rows may be concatenated.
 
         Raises ValueError for arrays that do not fit the behavior, ``InvalidRow`` for an agent whose values do not.
