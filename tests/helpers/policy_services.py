@@ -34,6 +34,7 @@ _SPECS = {
     "vector": BehaviorSpec((_EYES, _SPEED), ActionSpec(2)),
     "picture": BehaviorSpec((ObservationSpec("camera", (3, 20, 24)), _SPEED), ActionSpec(0, (4,))),
     "LSTM": BehaviorSpec((_EYES,), ActionSpec(2)),
+    "talking": BehaviorSpec((_EYES,), ActionSpec(0, (3,))),
     "hybrid": BehaviorSpec((_EYES, _SPEED), ActionSpec(2, (3, 4))),
 }
 
@@ -47,6 +48,8 @@ def behavior_of(kind: str, seed: int = 1, **network: Any) -> Behavior:
             "hidden_units": 16, "num_layers": 1, **({"memory": MEMORY} if kind == "LSTM" else {}), **network
         },
     }  # fmt: skip
+    if kind == "talking":  # each decides from the observations of its group
+        settings |= {"trainer_type": "sic", "hyperparameters": {"group_size": 3}}
     if kind == "member":
         keeper = MemberSpec("Keeper", (_SPEED,), ActionSpec(1), 1)
         members = [keeper, MemberSpec("Player", (_EYES,), ActionSpec(0, (3,)), 2)]

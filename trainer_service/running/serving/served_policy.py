@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
@@ -30,25 +31,26 @@ class _Call(NamedTuple):
     answer: asyncio.Future[PolicyAnswer]
 
 
+@dataclass(slots=True)
 class _Queue:
     """Calls that wait for likeliest actions, or for drawn ones."""
 
-    def __init__(self) -> None:
-        self.wanted, self.batches = MOST_CALLERS, 0
-        """Calls to wait for, about as many as came together lately; and batches so far."""
-        self.take()
+    calls: list[_Call] = field(default_factory=list)
+    ids: set[str] = field(default_factory=set)
+    agents: int = 0
+    timer: asyncio.TimerHandle | None = None
+    wanted: int = MOST_CALLERS
+    """Calls to wait for, about as many as came together lately."""
+    batches: int = 0
 
     def take(self) -> list[_Call]:
         """Removes all calls, and returns the open ones."""
-        calls = self.calls if self.batches else []
-        if self.batches and self.timer is not None:
+        if self.timer is not None:
             self.timer.cancel()
-        few = len(calls) if self.wanted == MOST_CALLERS else max(len(calls), self.wanted - 1)
-        self.wanted = MOST_CALLERS if self.batches % _LOOK_BATCHES == 0 else few
-        self.calls: list[_Call] = []
-        self.ids: set[str] = set()
-        self.timer: asyncio.TimerHandle | None = None
-        self.agents, self.batches = 0, self.batches + 1
+        calls, few = self.calls, 1 if self.wanted == MOST_CALLERS else self.wanted - 1
+        self.batches += 1
+        self.wanted = MOST_CALLERS if self.batches % _LOOK_BATCHES == 0 else max(len(calls), few)
+        self.calls, self.ids, self.agents, self.timer = [], set(), 0, None
         return [call for call in calls if not call.answer.done()]
 
 

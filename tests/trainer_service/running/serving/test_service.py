@@ -107,6 +107,23 @@ def test_observations_may_be_named_and_pictures_bytes(open_kind) -> None:
     np.testing.assert_array_equal(answer.discrete, policy.act([pixels, speed]).discrete)
 
 
+def test_groups_of_one_batch_do_not_hear_each_other(open_kind) -> None:
+    opened, policy = open_kind("talking")
+    assert policy.communicates
+    rng, sent, expected = np.random.default_rng(2), [], []
+    for _ in range(40):
+        rows, indices, groups = Rows.of(policy, 5, rng), np.array([0, 1, 2, 0, 1]), np.array([7, 7, 7, 9, 9])
+        rows.indices = indices
+        expected.append(
+            policy.act(rows.observations, rows.allowed, agent_indices=indices, groups=groups).discrete
+        )
+        sent.append(request(rows, policy, groups=groups))
+    calls = [opened.client.act.future(each) for each in sent]
+    for call, actions in zip(calls, expected, strict=True):
+        np.testing.assert_array_equal(Answer.of(call.result(timeout=60), policy).discrete, actions)
+    assert len(np.unique(np.concatenate(expected))) > 1
+
+
 def floats(*shape: int, value: float = 0.0) -> Observation:
     return Observation(shape=shape, floats=np.full(shape, value, "<f4").tobytes())
 
@@ -166,6 +183,8 @@ def test_a_policy_that_needs_ids_or_indices_asks_for_them(open_kind) -> None:
         opened, policy = open_kind(kind)
         call = opened.client.act.future(ActRequest(behavior=policy.behavior, observations=[floats(1, 3)]))
         assert words in call.details()
+    beyond = ActRequest(behavior="Player", observations=[floats(1, 3)], agent_indices=[2])
+    assert "was trained for indices below 2, got 2" in opened.client.act.future(beyond).details()
 
 
 def test_a_bad_message_ends_its_stream_alone(open_kind) -> None:
