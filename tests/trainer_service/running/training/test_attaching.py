@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -50,16 +49,15 @@ def test_simulators_come_and_go_while_the_run_goes_on(
     assert second.end() == 0, second.output
 
 
-@pytest.mark.parametrize("configuration", ["a.yaml", {"env_settings": {"num_envs": 3}}])
-def test_several_simulators_need_something_to_start(configuration: Any, workplace: Path) -> None:
-    (workplace / "a.yaml").write_text("env_settings: {num_envs: 3}")
+def test_several_simulators_need_something_to_start(workplace: Path) -> None:
     with pytest.raises(
-        ConfigError, match=r"env_settings\.num_envs: expected 1 while env_path \(env=\) is not given"
+        ConfigError, match=r"env_settings\.num_envs: expected 1 while env_path \(env=\) is not"
     ):
-        trainer_service.train(configuration, run_id="many")
+        trainer_service.train({"env_settings": {"num_envs": 3}}, run_id="many")
     assert not Path("results").exists()
 
 
+@pytest.mark.thorough
 def test_a_bundled_simulator_attaches_and_leaves_with_the_run(start, configure, free_port: int) -> None:
     configure("Basic", max_steps=600)
     run = start("learn", "config.yaml", f"--port={free_port}", "--seed=1")

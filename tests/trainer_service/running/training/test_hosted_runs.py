@@ -70,7 +70,10 @@ def saved_in(folder: Path) -> dict[str, bytes]:
 
 @pytest.mark.parametrize(
     ("trainer_type", "env", "behavior"),
-    [("sac", "gym:Pendulum-v1", "Pendulum-v1"), ("qmix", "sim:switch2", "Switch2")],
+    [
+        pytest.param("sac", "gym:Pendulum-v1", "Pendulum-v1", marks=pytest.mark.thorough),
+        ("qmix", "sim:switch2", "Switch2"),
+    ],
 )
 def test_results_are_those_of_a_process_bit_for_bit(
     mlagents_style: Callable[..., Any], workplace: Path, trainer_type: str, env: str, behavior: str
