@@ -10,21 +10,14 @@ import time
 from pathlib import Path
 
 from fault_counts import fault_counts
-from processes import Process, small_settings, steps, wait_until, write_configuration
+from processes import Process, command_line, pause, small_settings, steps, wait_until, write_configuration
 
 NO_LIMIT = ("--max-lifetime-restarts=-1", "--restarts-rate-limit-n=-1")
 
 
 def sim_pids(run: Process) -> list[int]:
     """The launched simulators that live; nothing else that a run starts lasts."""
-    return [pid for pid in run.descendants() if b"mlagents-port" in command(pid)]
-
-
-def command(pid: int) -> bytes:
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes()
-    except OSError:
-        return b""
+    return [pid for pid in run.descendants() if b"mlagents-port" in command_line(pid)]
 
 
 @fault_counts(1, 50, minutes=60)
@@ -37,8 +30,7 @@ def test_simulators_that_are_killed(scene, note, count: int) -> None:
     killed: set[int] = set()
     booting = 0
     while len(killed) < count and run.poll() is None:
-        moment = time.monotonic() + dice.choice([0.0, 0.05, dice.uniform(0.0, 1.0)])
-        wait_until(lambda: time.monotonic() >= moment, "a moment")  # noqa: B023
+        pause(dice.choice([0.0, 0.05, dice.uniform(0.0, 1.0)]))
         living = [pid for pid in sim_pids(run) if pid not in killed]
         if not living:
             continue

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 from fault_counts import fault_counts
-from processes import small_settings, wait_until, write_configuration
+from processes import pause, small_settings, wait_until, write_configuration
 
 from trainer_service.running.interop.mlagents_checkpoint import load_source
 from trainer_service.running.runs.checkpoint import Checkpoint
@@ -48,12 +48,11 @@ def test_a_trainer_that_is_killed(scene, note, count: int) -> None:
     known = 0
     for number in range(count):
         if number % 8 == 7:  # while it starts up
-            wait_until(lambda: time.monotonic() >= run.began + dice.uniform(0.0, 1.5), "a moment")  # noqa: B023
+            pause(run.began + dice.uniform(0.0, 1.5) - time.monotonic())
             starting += "Step:" not in run.output
         else:
             run.wait_for_output("Saved ")
-            moment = time.monotonic() + dice.uniform(0.0, 1.5)
-            wait_until(lambda: time.monotonic() >= moment, "a moment")  # noqa: B023
+            pause(dice.uniform(0.0, 1.5))
         run.signal(signal.SIGKILL)
         run.end()
         known = max([known, *map(int, SAVED.findall(run.output))])

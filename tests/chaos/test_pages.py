@@ -1,29 +1,15 @@
-"""Large requests to the local page of a watched scene."""
+"""The token of the local page of a watched scene."""
 
 from __future__ import annotations
 
-import http.client
 import threading
 from collections.abc import Iterator
-from contextlib import closing, suppress
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from fault_counts import fault_counts
-from processes import resident, wait_until
+from processes import wait_until
 from watched_page import Page
-
-MIB = 1 << 20
-
-
-@pytest.fixture
-def page(tmp_path: Path) -> Iterator[Page]:
-    pytest.importorskip("starlette")
-    pytest.importorskip("uvicorn")
-    opened = Page("watch", "sim:basic", "--expert", cwd=tmp_path)
-    opened.enter()
-    yield opened
-    opened.close()
 
 
 def command_lines() -> Iterator[bytes]:
@@ -64,24 +50,3 @@ def test_no_list_of_processes_holds_the_token(tmp_path: Path, note) -> None:
         f"{len(holding)} hold the token",
     )
     assert holding == []
-
-
-@fault_counts(None, 300)
-def test_a_command_of_many_megabytes_is_not_read(page: Page, note, count: int) -> None:
-    assert page.do(do="pause") == 204
-    before, status, most = resident(page.process.pid), 0, 0
-    with closing(http.client.HTTPConnection("127.0.0.1", page.port, timeout=60)) as connection:
-        with suppress(BrokenPipeError, ConnectionResetError):
-            connection.putrequest("POST", "/control")
-            connection.putheader("Cookie", page.cookie)
-            connection.putheader("Content-Length", str(count * MIB))
-            connection.endheaders()
-            for _ in range(count):
-                connection.send(b" " * MIB)
-                most = max(most, resident(page.process.pid) - before)
-        with suppress(http.client.HTTPException, OSError):
-            status = connection.getresponse().status
-    note("a large command of the local page", f"{count} MB", f"{most / MIB:+.0f} MB at most; answer {status}")
-    assert most < 16 * MIB
-    assert status in (413, 0), "0 is a connection that was closed while the command was on its way"
-    assert page.do(do="play") == 204

@@ -8,7 +8,6 @@ import random
 import shutil
 import signal
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,16 @@ import pytest
 from exchange_ledger import LEDGER, lives
 from fault_counts import fault_counts
 from network_lines import Proxy
-from processes import Process, free_port, small_settings, wait_until, write_configuration, write_program
+from processes import (
+    Process,
+    command_line,
+    free_port,
+    pause,
+    small_settings,
+    wait_until,
+    write_configuration,
+    write_program,
+)
 from raw_clients import RawClient
 
 from unity_bridge.simulators.conversation import introduction
@@ -72,7 +80,7 @@ class RelayedRun:
     def kill(self, victim: str) -> None:
         """Kills a process, and does what its user would do."""
         if victim == "build":
-            pids = [pid for pid in self.relay.descendants() if b"counter.py" in command(pid)]
+            pids = [pid for pid in self.relay.descendants() if b"counter.py" in command_line(pid)]
             for pid in pids:
                 send_kill(pid)
             return
@@ -121,13 +129,6 @@ def steps_of(run: Path) -> list[int]:
     return [int(path.stem.rpartition("-")[2]) for path in (run / "Counter").glob("Counter-*.safetensors")]
 
 
-def command(pid: int) -> bytes:
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes()
-    except OSError:
-        return b""
-
-
 def send_kill(pid: int) -> None:
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, signal.SIGKILL)
@@ -146,8 +147,7 @@ def test_kills(scene, note, victim: str, count: int) -> None:
     dice, run = random.Random(count), RelayedRun(scene)
     run.trainer.wait_for_output("Saved ")  # there is something to resume
     for _ in range(count):
-        moment = time.monotonic() + dice.uniform(0.0, 1.5)
-        wait_until(lambda: time.monotonic() >= moment, "a moment")  # noqa: B023
+        pause(dice.uniform(0.0, 1.5))
         run.kill(victim)
         run.go_on()
     if victim == "build":
@@ -181,8 +181,7 @@ def test_a_line_that_is_cut(scene, note, way: str, count: int) -> None:
             before = record.read_bytes().count(b"\n") if record.exists() else 0
             wait_until(lambda: record.exists() and record.read_bytes().count(b"\n") > before + 50, "steps")  # noqa: B023
             line.is_cut, line.is_down = way == "silent", way == "refused"
-            until = time.monotonic() + seconds
-            wait_until(lambda: time.monotonic() >= until, "the cut", seconds + 10.0)  # noqa: B023
+            pause(seconds)
             line.is_cut = line.is_down = False
         before = record.read_bytes().count(b"\n")
         wait_until(lambda: record.read_bytes().count(b"\n") > before + 200, "steps after the cut")

@@ -11,7 +11,14 @@ from typing import Any
 
 import pytest
 from fault_counts import fault_counts
-from processes import HealthySimulator, Process, free_port, small_settings, wait_until, write_configuration
+from processes import (
+    HealthySimulator,
+    Process,
+    free_port,
+    pause,
+    small_settings,
+    write_configuration,
+)
 
 from trainer_service.running.interop.mlagents_checkpoint import load_source
 
@@ -29,11 +36,6 @@ SAC = {
 }
 TOGETHER = "'Basic' continues with its replay buffer."
 APART = re.compile(r"'Basic' continues from step (\d+) with a replay buffer that was saved at step (\d+)")
-
-
-def a_moment(dice: random.Random, longest_s: float) -> None:
-    moment = time.monotonic() + dice.uniform(0.0, longest_s)
-    wait_until(lambda: time.monotonic() >= moment, "a moment")
 
 
 def megabytes(*paths: Path) -> float:
@@ -85,7 +87,7 @@ def test_a_trainer_killed_with_a_replay_buffer(scene, note, count: int) -> None:
     together = apart = unreadable = 0
     for _ in range(count):
         run.wait_for_output("Saved ")
-        a_moment(dice, 0.5)
+        pause(dice.uniform(0.0, 0.5))
         run.signal(signal.SIGKILL)
         run.end()
         run.orphans()

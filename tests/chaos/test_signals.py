@@ -9,7 +9,7 @@ from collections import Counter
 
 import pytest
 from fault_counts import fault_counts
-from processes import Process, small_settings, wait_until, write_configuration
+from processes import Process, pause, small_settings, write_configuration
 
 from trainer_service.running.interop.mlagents_checkpoint import load_source
 
@@ -22,11 +22,6 @@ def start(scene, number: int) -> Process:
     write_configuration(scene.folder, {"Basic": small_settings(checkpoint_interval=2400, summary_freq=200)})
     flags = ("--env=sim:basic", "--num-envs=2", "--seed=1", f"--run-id=run-{number}", "--force")
     return scene.learn(*flags, cold=number % 5 == 4)  # what a user starts loads torch first
-
-
-def wait(seconds: float) -> None:
-    moment = time.monotonic() + seconds
-    wait_until(lambda: time.monotonic() >= moment, "a moment")
 
 
 def unreadable(scene, number: int) -> int:
@@ -51,10 +46,10 @@ def test_a_signal_at_any_moment(scene, note, count: int) -> None:
     for number in range(count):
         run = start(scene, number)
         if number % 3 == 2:
-            wait(dice.uniform(0.3, 3.0))
+            pause(dice.uniform(0.3, 3.0))
         else:
             run.wait_for_output("Step: ")
-            wait(dice.uniform(0.0, 1.0))
+            pause(dice.uniform(0.0, 1.0))
         was_learning = "Step: " in run.output
         starting += not was_learning
         asked = time.monotonic()
@@ -84,9 +79,9 @@ def test_a_second_signal(scene, note, count: int) -> None:
     for number in range(count):
         run = start(scene, number)
         run.wait_for_output("Step: ")
-        wait(dice.uniform(0.0, 0.5))
+        pause(dice.uniform(0.0, 0.5))
         run.signal(signal.SIGINT)
-        wait(dice.uniform(0.1, 0.4))  # sooner they are one press of the key
+        pause(dice.uniform(0.1, 0.4))  # sooner they are one press of the key
         finished += run.poll() is not None
         asked = time.monotonic()
         run.signal(signal.SIGINT)

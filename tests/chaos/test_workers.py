@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from fault_counts import fault_counts
-from processes import HEALTHY, Process, small_settings, wait_until, write_configuration
+from processes import HEALTHY, Process, command_line, pause, small_settings, wait_until, write_configuration
 from ray_clusters import cluster_of_nodes
 
 pytest.importorskip("ray")
@@ -43,16 +43,9 @@ def prepare(folder: Path, max_steps: int = 10**9, *, stays: bool = False, **dist
     return f"--env={simulator}"
 
 
-def command(pid: int) -> bytes:
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes()
-    except OSError:
-        return b""
-
-
 def worker_pids(run: Process) -> list[int]:
     """Processes of Ray's that are workers of the run, placed already."""
-    return [pid for pid in run.descendants() if command(pid).startswith(WORKER)]
+    return [pid for pid in run.descendants() if command_line(pid).startswith(WORKER)]
 
 
 def children(pid: int) -> list[str]:
@@ -76,11 +69,6 @@ def summed(folder: Path, key: str) -> float:
 
 def how_to_go_on(folder: Path) -> str:
     return "--resume" if list(folder.rglob("checkpoint.safetensors")) else "--force"
-
-
-def pause(seconds: float) -> None:
-    moment = time.monotonic() + seconds
-    wait_until(lambda: time.monotonic() >= moment, "a moment")
 
 
 def kill(pid: int, number: signal.Signals = signal.SIGKILL) -> bool:
@@ -182,7 +170,7 @@ def test_trainers_with_workers_that_are_killed(scene, note, count: int) -> None:
         run.end()
         left = run.orphans(GONE_S)
         orphans += len(left)
-        assert not left, [command(pid) for pid in left]
+        assert not left, [command_line(pid) for pid in left]
     run = scene.learn(*flags, how_to_go_on(scene.folder))
     code = run.end(600.0)
     reached = final_step(scene.folder)
@@ -233,7 +221,7 @@ def test_ray_itself_is_lost(scene, note, server: str, count: int) -> None:
     """Where a process of Ray's is gone, Ray would end the trainer: it saves before."""
     run = scene.learn(prepare(scene.folder), "--seed=1")
     run.wait_for_output("Step: ", times=2)
-    (pid,) = (each for each in run.descendants() if server.encode() in command(each).split(b"\0")[0])
+    (pid,) = (each for each in run.descendants() if server.encode() in command_line(each).split(b"\0")[0])
     began = time.monotonic()
     kill(pid)
     code = run.end()
@@ -251,7 +239,7 @@ def test_ray_itself_is_lost(scene, note, server: str, count: int) -> None:
 
 def running_workers() -> dict[int, bytes]:
     """Workers and simulators of this machine, whoever started them; those of a cluster are no children of a run."""
-    lines = {int(name): command(int(name)) for name in os.listdir("/proc") if name.isdecimal()}
+    lines = {int(name): command_line(int(name)) for name in os.listdir("/proc") if name.isdecimal()}
     return {
         pid: line for pid, line in lines.items() if line.startswith(WORKER) or HEALTHY.name.encode() in line
     }

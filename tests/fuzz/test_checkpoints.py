@@ -139,7 +139,7 @@ def test_a_checkpoint_whose_header_was_changed(written: Path, dice: random.Rando
 
 
 @pytest.mark.parametrize("mutate", [mutated_bytes, mutated_archive], ids=["bytes", "archive"])
-@examples(150)
+@examples(100)
 @given(dice=DICE)
 def test_a_checkpoint_of_ml_agents_that_was_changed(
     theirs: Path, mutate: Callable, dice: random.Random
@@ -147,7 +147,7 @@ def test_a_checkpoint_of_ml_agents_that_was_changed(
     load(theirs.with_name("changed.pt"), mutate(dice, theirs.read_bytes()))
 
 
-@examples(250)
+@examples(150)
 @given(dice=DICE)
 def test_a_checkpoint_whose_pickle_was_changed(theirs: Path, dice: random.Random) -> None:
     load(theirs.with_name("changed.pt"), mutated_archive(dice, theirs.read_bytes(), mutated_pickle))

@@ -332,6 +332,20 @@ class HealthySimulator(CommandProcess):
         return (within[-1]["ticks"] - within[0]["ticks"]) / (within[-1]["at"] - within[0]["at"])
 
 
+def pause(seconds: float) -> None:
+    """Lets a test go on later, at a moment that it draws for a fault."""
+    until = time.monotonic() + seconds
+    wait_until(lambda: time.monotonic() >= until, "a moment", max(seconds, 0.0) + 10.0)
+
+
+def command_line(pid: int) -> bytes:
+    """The arguments of a process; none of one that is gone."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""
+
+
 def resident(pid: int) -> int:
     """Bytes of memory that a process has."""
     return _status(pid, "VmRSS") * 1024

@@ -122,9 +122,9 @@ class FakeSimulator:
         assert error.code() is grpc.StatusCode.INVALID_ARGUMENT
         return str(error.details())
 
-    def raw_call(self, data: bytes) -> Any:
+    def raw_call(self, data: bytes, **options: Any) -> Any:
         """A call that the test may cancel."""
-        return self._channel.unary_unary(EXCHANGE).future(data)
+        return self._channel.unary_unary(EXCHANGE).future(data, **options)
 
     def close(self) -> None:
         self._channel.close()

@@ -297,24 +297,6 @@ def test_no_such_program_and_no_such_worker_are_refused(open_env: Any) -> None:
         open_env(worker_id=1)
 
 
-@pytest.mark.parametrize(
-    ("worker", "window", "flags"),
-    [
-        (0, {}, ""),
-        (1, {"no_graphics_monitor": True}, "-nographics -batchmode "),
-    ],
-)
-def test_programs_get_the_arguments_that_unity_gets(
-    worker: int, window: dict[str, bool], flags: str, mirror: Any, tmp_path: Path
-) -> None:
-    folder = tmp_path / "logs"
-    env = mirror(worker_id=worker, log_folder=str(folder), additional_args=["--level", "2"], **window)
-    env.reset()
-    env.close()
-    log = folder / f"Player-{worker}.log"
-    assert log.with_suffix(".out").read_text() == f"{flags}-logFile {log} --level 2\n"
-
-
 def test_a_program_that_forgets_to_close_leaves_nothing_running(simulator: Any, tmp_path: Path) -> None:
     mirror = simulator(
         "-c", f"import os; print(os.getpid(), flush=True); exec(open({str(PROGRAMS / 'mirror.py')!r}).read())"

@@ -129,7 +129,7 @@ def test_a_simulator_that_is_gone_is_reported(
     simulator = connect(relay.port)
     simulator.later(simulator.start, messages.first_step())
     tick = bridge.next_tick()
-    simulator._channel.close()
+    simulator.close()
     assert bridge.next_departure().simulator == tick.simulator
     assert re.search(r"Relay: simulator 0 \(\S+\): closed its connection while it waited", caplog.text)
 

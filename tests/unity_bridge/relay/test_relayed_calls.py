@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from concurrent.futures import Future
+from types import SimpleNamespace
 from typing import Any
 
 import psutil
@@ -12,7 +13,7 @@ import pytest
 from bridge_replies import actions_in
 
 from unity_bridge.transport import relayed_calls
-from unity_bridge.transport.relayed_calls import UNKNOWN_SESSION, exchange_metadata
+from unity_bridge.transport.relayed_calls import UNKNOWN_SESSION, RelayedCall, RelayedCalls, exchange_metadata
 from unity_bridge.wire.unity_message_pb2 import UnityMessageProto
 
 LONG_S = 60.0
@@ -66,9 +67,7 @@ def test_an_exchange_whose_line_broke_while_it_waited_is_answered_on_the_next_li
     relayed.introduce()
     step = relayed.messages.first_step()
     data, metadata = step.SerializeToString(), exchange_metadata(SESSION, 3)
-    lost = relayed.client._channel.unary_unary("/communicator_objects.UnityToExternalProto/Exchange").future(
-        data, metadata=metadata
-    )
+    lost = relayed.client.raw_call(data, metadata=metadata)
     tick = relayed.bridge.next_tick()
     lost.cancel()
     relayed.reconnect()
@@ -89,6 +88,33 @@ def refusal_of(relayed: Relayed, call: Future[bytes]) -> str:
 def test_an_exchange_of_an_unknown_conversation_is_refused_as_such(relayed: Relayed) -> None:
     assert refusal_of(relayed, relayed.send(7, relayed.messages.step())) == UNKNOWN_SESSION
     assert relayed.bridge.simulators == {}
+
+
+def test_an_exchange_of_a_conversation_that_is_over_is_refused_as_unknown(relayed: Relayed) -> None:
+    relayed.introduce()
+    relayed.send(3, relayed.messages.goodbye())
+    relayed.bridge.next_departure()
+    assert refusal_of(relayed, relayed.send(4, relayed.messages.step())) == UNKNOWN_SESSION
+
+
+def test_the_end_of_a_conversation_is_told_again(relayed: Relayed) -> None:
+    relayed.introduce()
+    goodbye = relayed.send(3, relayed.messages.goodbye())
+    relayed.bridge.next_departure()
+    assert relayed.bridge.answered(relayed.send(3, relayed.messages.goodbye())) == goodbye.result(LONG_S)
+
+
+@pytest.mark.parametrize("size", [10, 2000])
+def test_a_long_reply_is_forgotten_with_its_conversation(size: int) -> None:
+    heard: list[Any] = []
+    calls = RelayedCalls(most=1)
+    first, again = (RelayedCall(SimpleNamespace(port=0), SESSION, 1, b"", heard.append, "") for _ in range(2))
+    assert calls.is_new(first)
+    calls.keep(first)
+    first.answer(bytes(size))
+    calls.end(first.peer)
+    assert not calls.is_new(again)
+    assert heard[-1] == (bytes(size) if size < 1000 else UNKNOWN_SESSION)
 
 
 def test_an_exchange_out_of_order_is_refused_and_costs_the_conversation_nothing(relayed: Relayed) -> None:
@@ -172,13 +198,12 @@ def test_a_gigabyte_of_new_conversations_leaves_nothing_behind(relayed: Relayed)
 def test_large_messages_beside_a_waiting_exchange_leave_nothing_behind(relayed: Relayed) -> None:
     names = [name for name, _ in zip(others(), range(12), strict=False)]
     messages = [relayed.messages.introduction(), relayed.messages.confirmation()]
-    exchange = relayed.client._channel.unary_unary("/communicator_objects.UnityToExternalProto/Exchange")
     step = relayed.messages.first_step().SerializeToString()
     waiting = []
     for session in names:
         for number, message in enumerate(messages, start=1):
             relayed.bridge.answered(relayed.send_bytes(session, number, message.SerializeToString()))
-        waiting.append(exchange.future(step, metadata=exchange_metadata(session, 3)))
+        waiting.append(relayed.client.raw_call(step, metadata=exchange_metadata(session, 3)))
         relayed.bridge.next_tick()  # never answered
     assert grown_by(relayed, zip(names, [4] * 12, strict=True)) < 8 * LARGE
 

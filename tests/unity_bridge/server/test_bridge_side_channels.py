@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from typing import Any
-from uuid import UUID
 
 import pytest
 from bridge_replies import BALL, actions_in, numbered, records_in
@@ -12,9 +11,7 @@ from unity_bridge.server.bridge import SimulatorInfo
 from unity_bridge.side_channels import (
     EngineConfiguration,
     engine_records,
-    pack_records,
 )
-from unity_bridge.side_channels.channel_hub import ChannelHub
 from unity_bridge.wire.command_pb2 import RESET
 
 LONG_S = 60.0
@@ -100,34 +97,3 @@ def test_a_tick_may_be_answered_with_reset(make_bridge: Any, connect: Any, messa
     assert tick.steps[BALL].observations[0].tolist() == [[7, 8, 9]]
     bridge.act(tick, 0.5)
     assert actions_in(second.result(LONG_S)) == [[0.5, 0.5]]
-
-
-class Echo:
-    """A channel as users write them."""
-
-    def __init__(self) -> None:
-        self.channel_id = UUID(int=7)
-        self.message_queue: list[bytes] = []
-
-    def on_message_received(self, msg: Any) -> None:
-        self.message_queue.append(bytes(msg.get_raw_bytes()))
-
-
-def test_users_channels_answer_the_simulator_that_spoke(
-    make_bridge: Any, connect: Any, messages: Any
-) -> None:
-    hub = ChannelHub(lambda simulator: [Echo()])
-    bridge = make_bridge(greeting=hub.greeting)
-    port = bridge.listen(port=0)
-    replies = []
-    for number in (1, 2):
-        simulator = connect(port)
-        message = messages.first_step()
-        message.unity_output.rl_output.side_channel = pack_records([numbered(number)])
-        replies.append(simulator.later(simulator.start, message))
-    for tick in bridge.next_events(2):
-        for record in tick.messages:
-            assert hub.deliver(tick.simulator, record)
-        bridge.send(hub.outgoing(tick.simulator), tick.simulator)
-        bridge.act(tick)
-    assert [records_in(reply.result(LONG_S)) for reply in replies] == [[numbered(1)], [numbered(2)]]

@@ -6,24 +6,12 @@ from typing import Any
 
 import pytest
 
-from unity_bridge.programs.executables import Command, resolve_program
+from unity_bridge.programs.executables import Command
 from unity_bridge.server.origins import Attached
 
 
 def lines(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [line for line in caplog.messages if line.startswith("Connected to ")]
-
-
-@pytest.mark.process
-@pytest.mark.parametrize("isolate", [False, True])
-def test_a_bundled_environment_is_named(
-    make_bridge: Any, caplog: pytest.LogCaptureFixture, isolate: bool
-) -> None:
-    caplog.set_level("INFO")
-    bridge = make_bridge(isolate=isolate)
-    bridge.launch(resolve_program("sim:basic"))
-    bridge.next_tick()
-    assert lines(caplog) == ["Connected to environment 'sim:basic'"]
 
 
 def test_the_editor_is_a_unity_environment(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import gymnasium
 import numpy as np
@@ -16,7 +16,8 @@ from unity_bridge.errors import LaunchError, SimulatorLost
 from unity_bridge.programs.executables import Command, bundled_command, resolve_program
 from unity_bridge.programs.hosted_simulator import is_isolated
 from unity_bridge.programs.program_environment import program_environment
-from unity_bridge.simulators.scene import SceneError
+from unity_bridge.simulators.scene import SceneError, step_batch, vector_sensor
+from unity_bridge.specs import ActionSpec, BehaviorSpec
 from unity_bridge.steps import ActionBatch
 
 TICKS = 25
@@ -90,6 +91,30 @@ def test_the_conversation_is_that_of_a_process(make_bridge: Any) -> None:
                 np.testing.assert_array_equal(getattr(batch, field), getattr(here[name], field))
             for ours, theirs in zip(batch.observations, here[name].observations, strict=True):
                 np.testing.assert_array_equal(ours, theirs)
+
+
+class Scribbler:
+    """A scene that writes into the actions that it gets."""
+
+    behaviors: ClassVar = {"A": BehaviorSpec((vector_sensor("place", 1),), ActionSpec(1))}
+
+    def reset(self, seed: int | None = None) -> Any:
+        rows = step_batch([np.zeros((1, 1), np.float32)], np.zeros(1, np.float32), agent_ids=np.arange(1))
+        return {"A": rows}
+
+    def step(self, actions: Any) -> Any:
+        actions["A"].continuous[:] = 9.0
+        return self.reset()
+
+
+def test_actions_that_a_scene_overwrites_are_its_own(make_bridge: Any) -> None:
+    bridge = make_bridge(isolate=False)
+    bridge.launch(command_for(Scribbler))
+    given = ActionBatch(np.zeros((1, 1), np.float32), np.zeros((1, 0), np.int32))
+    for _ in range(3):  # the first message is one of bytes
+        bridge.reply(bridge.next_tick().simulator, {"A": given})
+    bridge.next_tick()
+    assert given.continuous.tolist() == [[0.0]]
 
 
 def test_an_error_keeps_its_frames_and_names_the_line(make_bridge: Any) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bridge_replies import BALL, numbered, pid_of, records_in
+from bridge_replies import BALL, pid_of
 
 from unity_bridge.errors import DeclarationError, LaunchError, PortInUse, SimulatorLost
 from unity_bridge.programs.executables import Command
@@ -119,34 +119,6 @@ def test_a_launched_simulator_that_ends_is_started_again_alone(
     assert pid_of(again) != pid_of(lost)
     bridge.act(survivor)
     assert pid_of(bridge.next_tick()) == pid_of(survivor)
-
-
-def test_a_restarted_simulator_gets_the_greeting_of_that_time(
-    make_bridge: Any, connect: Any, messages: Any, idle_program: Command, free_port: int
-) -> None:
-    lesson = 1
-    bridge = make_bridge(base_port=free_port, greeting=lambda simulator: [numbered(lesson)])
-    bridge.launch(idle_program)
-    first = connect(free_port)
-    first.later(first.exchange, messages.introduction())
-    reset = first.later(first.exchange, messages.confirmation())
-    first.later(first.exchange, messages.first_step())
-    tick = bridge.next_tick()
-    assert records_in(reset.result(LONG_S)) == [numbered(1)]
-    bridge.send([numbered(50)])
-    (info,) = bridge.simulators.values()
-    assert info.package_version == "3.0.0"
-    bridge.reject(tick.simulator, "for a reason")
-    assert bridge.next_departure().reason.endswith("starting it again")
-    lesson = 2
-    again = connect(free_port)
-    again.later(again.exchange, messages.introduction())
-    reset = again.later(again.exchange, messages.confirmation())
-    reply = again.later(again.exchange, messages.first_step())
-    tick = bridge.next_tick()
-    assert records_in(reset.result(LONG_S)) == [numbered(2)]  # and nothing that was meant for its predecessor
-    bridge.act(tick)
-    assert records_in(reply.result(LONG_S)) == []
 
 
 def test_a_simulator_that_times_out_is_killed_and_restarted(

@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 
 from unity_bridge import mlagents_alias
-from unity_bridge.simulators.academy import ECHO
 
 # mlagents-envs compares versions with what the standard library has dropped.
 pytestmark = [
@@ -96,50 +95,6 @@ def test_three_d_ball_for_a_hundred_steps(open_environment: Open) -> None:
         environment.set_actions(name, zeros(spec, len(decisions)))
         environment.step()
     assert len(ended) > 12
-
-
-def test_environment_parameters_and_statistics_cross_the_wire(open_environment: Open) -> None:
-    from mlagents_envs.side_channel.environment_parameters_channel import EnvironmentParametersChannel
-    from mlagents_envs.side_channel.stats_side_channel import StatsAggregationMethod, StatsSideChannel
-
-    parameters, statistics = EnvironmentParametersChannel(), StatsSideChannel()
-    environment = open_environment("sim:sorter", side_channels=[parameters, statistics])
-    parameters.set_float_parameter("num_tiles", 7)
-    environment.reset()
-    ((name, _),) = environment.behavior_specs.items()
-
-    def tiles() -> Any:
-        return environment.get_steps(name)[0].obs[0].any(axis=2).sum(axis=1)
-
-    assert tiles().tolist() == [7] * 16
-    assert statistics.get_and_reset_stats() == {"Tiles/Number": [(7.0, StatsAggregationMethod.MOST_RECENT)]}
-    parameters.set_uniform_sampler_parameters("num_tiles", 3.0, 6.0, seed=5)
-    environment.reset()
-    first = tiles().tolist()
-    assert set(first) == {3, 4, 5}
-    parameters.set_multirangeuniform_sampler_parameters("num_tiles", [(2.0, 3.0), (19.0, 20.0)], seed=5)
-    environment.reset()
-    assert set(tiles().tolist()) == {2, 19}
-    parameters.set_gaussian_sampler_parameters("num_tiles", 10.5, 0.0, seed=5)
-    environment.reset()
-    assert tiles().tolist() == [10] * 16
-
-
-def test_other_side_channels_are_read_and_answered(open_environment: Open) -> None:
-    from mlagents_envs.side_channel.engine_configuration_channel import EngineConfigurationChannel
-    from mlagents_envs.side_channel.float_properties_channel import FloatPropertiesChannel
-    from mlagents_envs.side_channel.raw_bytes_channel import RawBytesChannel
-
-    engine, properties, raw = EngineConfigurationChannel(), FloatPropertiesChannel(), RawBytesChannel(ECHO)
-    environment = open_environment("sim:basic", side_channels=[engine, properties, raw])
-    engine.set_configuration_parameters(width=64, height=64, time_scale=5.0)
-    properties.set_property("gravity", 0.1)
-    raw.send_raw_data(b"\x00hello")
-    environment.reset()
-    assert raw.get_and_clear_received_messages() == [b"\x00hello"]
-    assert properties.get_property("gravity") == np.float32(0.1)  # confirmed: what was set was a float64
-    environment.step()
-    assert raw.get_and_clear_received_messages() == []
 
 
 def test_walljump_moves_agents_between_its_behaviors(open_environment: Open) -> None:

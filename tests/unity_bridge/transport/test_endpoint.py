@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from queue import Empty
 from typing import Any
 
@@ -15,20 +15,6 @@ from unity_bridge.transport.endpoint import Call, Endpoint, HangUp, is_loopback
 from unity_bridge.transport.inbox import Inbox, can_serve_directly
 
 PATIENCE_S = 60.0
-
-
-@pytest.fixture(params=[True, False], ids=["direct", "threads"])
-def inbox(request: pytest.FixtureRequest) -> Inbox:
-    if request.param and not can_serve_directly():
-        pytest.skip("the installed grpcio has another core interface than ours stands on")
-    return Inbox(direct=request.param)
-
-
-@pytest.fixture
-def endpoint(inbox: Inbox) -> Iterator[Endpoint]:
-    opened = Endpoint("127.0.0.1", 0, inbox, capacity=2)
-    yield opened
-    opened.stop()
 
 
 def parked(inbox: Inbox) -> Call:

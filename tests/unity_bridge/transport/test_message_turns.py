@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from queue import Empty
 from typing import Any
 
@@ -10,7 +9,7 @@ import pytest
 
 from unity_bridge.transport import limits
 from unity_bridge.transport.endpoint import Endpoint
-from unity_bridge.transport.inbox import Inbox, ReadingClock, can_serve_directly
+from unity_bridge.transport.inbox import Inbox, ReadingClock
 from unity_bridge.transport.limits import (
     LARGE_MESSAGE,
     LONGEST_S,
@@ -107,20 +106,6 @@ def test_a_call_that_is_over_waits_no_longer() -> None:
     desk.turns.end(second)
     desk.turns.end(first)
     assert desk.begun == ["a", "c"]
-
-
-@pytest.fixture(params=[True, False], ids=["direct", "threads"])
-def inbox(request: pytest.FixtureRequest) -> Inbox:
-    if request.param and not can_serve_directly():
-        pytest.skip("the installed grpcio has another core interface than ours stands on")
-    return Inbox(direct=request.param)
-
-
-@pytest.fixture
-def endpoint(inbox: Inbox) -> Iterator[Endpoint]:
-    opened = Endpoint("127.0.0.1", 0, inbox, capacity=2)
-    yield opened
-    opened.stop()
 
 
 def test_one_large_message_is_in_memory_at_a_time(

@@ -20,20 +20,6 @@ needs_core = pytest.mark.skipif(
 )
 
 
-@pytest.fixture(params=[True, False], ids=["direct", "threads"])
-def inbox(request: pytest.FixtureRequest) -> Inbox:
-    if request.param and not can_serve_directly():
-        pytest.skip("the installed grpcio has another core interface than ours stands on")
-    return Inbox(direct=request.param)
-
-
-@pytest.fixture
-def endpoint(inbox: Inbox) -> Iterator[Endpoint]:
-    opened = Endpoint("127.0.0.1", 0, inbox, capacity=2)
-    yield opened
-    opened.stop()
-
-
 def begin(calls: int, *, first: int = 0, take_back: bool = False) -> bytes:
     """Calls that say nothing, and perhaps are taken back at once."""
     streams = [2 * number + 1 for number in range(first, first + calls)]

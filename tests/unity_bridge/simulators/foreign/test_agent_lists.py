@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,11 +13,6 @@ from unity_bridge.steps import ActionBatch, StepBatch
 
 ALL = "Foragers-v0?team=0"
 OLD = "OldForagers?team=0"
-
-
-@pytest.fixture(autouse=True)
-def importable(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(str(repository / "tests" / "programs"))
 
 
 def foragers(copies: int = 1, name: str = "Foragers-v0", **given: Any) -> Scene:

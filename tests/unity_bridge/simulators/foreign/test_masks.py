@@ -19,21 +19,6 @@ BRANCHES = actuator(spaces.MultiDiscrete([2, 3]))
 
 
 @pytest.mark.parametrize(
-    "mask",
-    [
-        np.array([0, 1, 1, 1, 0], np.int8),
-        (False, True, True, True, False),
-        (np.array([0, 1]), np.array([1, 1, 0])),
-        np.array([[0, 1, 0], [1, 1, 0]]),
-        ((0, 1, 0), (1, 1, 0)),
-    ],
-    ids=str,
-)
-def test_a_mask_that_fits_is_respected(mask: Any) -> None:
-    assert laid_out(mask, BRANCHES).tolist() == [False, True, True, True, False]
-
-
-@pytest.mark.parametrize(
     ("mask", "complaint"),
     [
         (np.ones(4), r"expected 5 values, one for each choice of \(2, 3\), got 4"),
@@ -64,25 +49,6 @@ def test_continuous_actions_beside_branches_take_no_room_in_a_mask() -> None:
 def test_a_mask_of_bits_forces_values_or_leaves_them_free() -> None:
     bits = actuator(spaces.MultiBinary(3))
     assert laid_out(np.array([0, 1, 2]), bits).tolist() == [True, False, False, True, True, True]
-
-
-@pytest.mark.parametrize(
-    ("space", "member"),
-    [
-        (
-            spaces.Dict({"action_mask": spaces.Box(0, 1, (5,), np.int8), "observations": spaces.Discrete(2)}),
-            "action_mask",
-        ),
-        (spaces.Dict({"avail_actions": spaces.MultiBinary(5), "obs": spaces.Discrete(2)}), "avail_actions"),
-        # RLlib's parametric actions: the embedding of each action is an observation
-        (spaces.Dict({"avail_actions": spaces.Box(-9, 9, (5, 2)), "cart": spaces.Discrete(2)}), None),
-        (spaces.Dict({"action_masks": spaces.MultiBinary(4), "obs": spaces.Discrete(2)}), None),
-        (spaces.Discrete(2), None),
-    ],
-    ids=str,
-)
-def test_a_mask_among_observations_is_known_by_name_and_size(space: Any, member: str | None) -> None:
-    assert mask_member(space, BRANCHES, ForeignCode("gym:Env")) == member
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -18,11 +17,6 @@ from unity_bridge.simulators.scene import Scene, SceneError, Steps
 from unity_bridge.steps import ActionBatch
 
 KID, NURSE = "nursery_v1_kid?team=0", "nursery_v1_nurse?team=0"
-
-
-@pytest.fixture(autouse=True)
-def importable(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(str(repository / "tests" / "programs"))
 
 
 def nursery(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,11 +15,6 @@ from unity_bridge.steps import ActionBatch
 
 # PettingZoo's modules of games say so while they are imported; it has no other way to make them with arguments.
 pytestmark = pytest.mark.filterwarnings("ignore:The old environment creation API:DeprecationWarning")
-
-
-@pytest.fixture(autouse=True)
-def importable(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(str(repository / "tests" / "programs"))
 
 
 def act(scene: Scene, steps: Steps, choose: Any) -> Steps:

@@ -36,14 +36,6 @@ def lived(scene: Scene, steps: int) -> dict[int, list[list[float]]]:
 
 
 @pytest.mark.process
-def test_copies_in_processes_live_through_the_same() -> None:
-    options = {"vector": "async", "wrap": ["gym_lab:double:factor=3"]}
-    expected = lived(opened("gym_lab:lap", 3, {"wrap": ["gym_lab:double:3"]}, bonus=0.5), 10)
-    given = lived(opened("gym_lab:lap", 3, options, bonus=0.5), 15)
-    assert {agent: rows[: len(expected[agent])] for agent, rows in given.items()} == expected
-
-
-@pytest.mark.process
 def test_copies_in_processes_may_have_a_space_of_a_librarys_own(act) -> None:
     scene = opened("gym_lab:Talker", 2, {"vector": "async"}, says="go left")
     scene.reset(0)

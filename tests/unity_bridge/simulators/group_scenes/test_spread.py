@@ -25,33 +25,6 @@ def statistics(academy: Academy) -> dict[str, list[float]]:
     return steps
 
 
-def walking_round(steps: int = 25, agents: int = 3) -> list[ActionBatch]:
-    return [choices((t + np.arange(agents)) % 5) for t in range(steps)]
-
-
-def test_an_episode_from_seed_0_has_the_golden_numbers() -> None:
-    academy = Academy()
-    scene = Spread(copies=1, academy=academy)
-    start = scene.reset(0)[BEHAVIOR].observations[0]
-    np.testing.assert_allclose(start[0, 2:4], [0.273923, -0.460427], atol=1e-6)
-    np.testing.assert_allclose(start[2, 2:4], [0.626540, 0.825511], atol=1e-6)
-    np.testing.assert_allclose(start[0, 4:6], [0.213272 - 0.273923, 0.458993 + 0.460427], atol=2e-6)
-    steps = play(scene, walking_round())
-    earned = np.array([batch.rewards[:3] for batch in steps])
-    np.testing.assert_allclose(earned, earned[:, :1].repeat(3, axis=1))
-    np.testing.assert_allclose(earned[:3, 0], [-0.868188, -0.912280, -0.949140], atol=1e-6)
-    assert earned[:, 0].sum() == pytest.approx(-24.563122, abs=1e-5)
-    np.testing.assert_allclose(
-        steps[-1].observations[0][0, :4], [0.092120, 0.163769, 0.237075, -0.525934], atol=1e-6
-    )
-    assert statistics(academy) == {
-        "Spread/D": [pytest.approx(49.126244, abs=1e-5)],
-        "Spread/C": [0],
-        "Spread/P": [pytest.approx(-24.563122, abs=1e-5)],
-        "Spread/S": [pytest.approx(-222.378733, abs=1e-4)],
-    }
-
-
 @pytest.mark.parametrize("continuous", [False, True])
 @pytest.mark.parametrize(("agents", "steps", "seed"), [(3, 50, 1), (5, 25, 3)])
 def test_steps_equal_those_of_mpe2(agents: int, steps: int, seed: int, continuous: bool) -> None:

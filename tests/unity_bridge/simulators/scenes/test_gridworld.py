@@ -6,13 +6,10 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from unity_bridge.side_channels import FloatParameter
-from unity_bridge.simulators.academy import Academy
 from unity_bridge.simulators.scenes.gridworld import (
     BEHAVIOR,
     BEST_MEAN_RETURN,
     DOWN,
-    EX,
     LEFT,
     PLUS,
     RIGHT,
@@ -20,7 +17,6 @@ from unity_bridge.simulators.scenes.gridworld import (
     UP,
     GridWorld,
 )
-from unity_bridge.specs import DimensionProperty, ObservationType
 from unity_bridge.steps import ActionBatch, StepBatch
 
 SIDE = 5
@@ -93,31 +89,6 @@ def test_the_wrong_goal_costs_one_and_ends_the_episode(play) -> None:
             assert terminated
 
 
-@pytest.mark.parametrize(("asked", "size"), [(3.9, 3), (0.0, 2)])
-def test_smaller_grid_is_never_left(asked: float, size: int) -> None:
-    academy = Academy()
-    academy.parameters.set(FloatParameter("gridSize", asked))
-    world, rng = GridWorld(100, academy), np.random.default_rng(1)
-    steps, used = world.reset(1)[BEHAVIOR], set()
-    for _ in range(30):
-        # Moves that are forbidden, too: they do nothing.
-        moves = rng.integers(5, size=(100, 1), dtype=np.int32)
-        steps = world.step({BEHAVIOR: ActionBatch(np.zeros((100, 0), np.float32), moves)})[BEHAVIOR]
-        for picture in steps.observations[0]:
-            used |= set(seen(picture).values())
-    assert used == {(row, column) for row in range(size) for column in range(size)}
-
-
-def test_an_episode_begins_on_three_different_cells_anywhere() -> None:
-    steps = GridWorld(300).reset(5)[BEHAVIOR]
-    boards = [seen(picture) for picture in steps.observations[0]]
-    for kind in COLORS:
-        assert {board[kind] for board in boards} == {(r, c) for r in range(SIDE) for c in range(SIDE)}
-    assert all(len(set(board.values())) == 3 for board in boards)
-    assert 0.4 < steps.observations[1][:, EX].mean() < 0.6
-    np.testing.assert_array_equal(steps.observations[1].sum(axis=1), 1)
-
-
 def test_bytes_and_floats_show_the_same() -> None:
     compressed = GridWorld(20).reset(3)[BEHAVIOR].observations
     plain = GridWorld(20, pictures="float").reset(3)[BEHAVIOR].observations
@@ -144,12 +115,3 @@ def test_moves_reach_the_next_cell_unless_forbidden(act, move: int) -> None:
         cell = seen(before.observations[0][agent])["agent"]
         expected = dict(neighbours(cell)).get(move, cell)
         assert seen(steps.observations[0][after[agent]])["agent"] == expected
-
-
-def test_the_sensors_are_declared_as_unity_declares_them() -> None:
-    (spec,) = GridWorld().behaviors.values()
-    camera, goal = spec.observation_specs
-    assert [int(flags) for flags in camera.dimension_property] == [1, 2, 2]
-    assert camera.shape == (3, 84, 84)
-    assert goal.observation_type is ObservationType.GOAL_SIGNAL
-    assert goal.dimension_property == (DimensionProperty.NONE,)

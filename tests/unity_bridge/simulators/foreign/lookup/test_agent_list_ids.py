@@ -15,11 +15,6 @@ from unity_bridge.simulators.scene import SceneError
 from unity_bridge.steps import ActionBatch
 
 
-@pytest.fixture(autouse=True)
-def importable(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(str(repository / "tests" / "programs"))
-
-
 @pytest.mark.parametrize(
     ("env", "complaint"),
     [
