@@ -61,3 +61,9 @@ def test_a_policy_balances_in_a_loop(tmp_path: Path) -> None:
     said = output_of("policy_in_a_loop.py", tmp_path)
     assert sum(numbers(r"episode with seed \d: (\d+)", said)) > 200
     assert "pushes to the right: [1, 0]" in said
+
+
+@pytest.mark.thorough
+def test_seeds_are_compared(tmp_path: Path) -> None:
+    slow, fast = numbers(r"rate-[\d.]+: return ([\d.]+)", output_of("compare_seeds.py", tmp_path))
+    assert fast > slow
