@@ -22,6 +22,7 @@ WITHOUT = {
     "demo": "a page until it is closed",
     "simulate": "a simulator until its trainer ends",
     "relay": "passes simulators on until it is stopped",
+    "serve": "answers calls until it is stopped",
     "suggest": "prints a configuration, in YAML for a file",
     "schema": "prints JSON in any case",
     "alias": "switches something",
