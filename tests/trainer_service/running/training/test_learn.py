@@ -243,14 +243,16 @@ def test_a_lesson_may_reset_every_simulator_at_its_next_tick(tmp_path: Path) -> 
         [tick(0, 5, 6, reward=50.0)],  # first messages after the reset: nobody's rewards
         [tick(1, 5, reward=50.0)],
         [tick(0, 5, 6), tick(1, 5)],
+        [tick(0, 6, ended=1, reward=7.0)],
         [],
     )
     behaviors = run(bridge, tmp_path, height=two_lessons(require_reset=True), g=9)
     assert bridge.resets == [0, 1]
     assert bridge.sent == [(0, HIGH), (1, HIGH)]
-    assert [simulator for simulator, _ in bridge.replies] == [0, 1, 0, 1, 0, 1]
-    # Two steps before the reset, of simulator 0; none of the tick that was answered with one; three in the end.
-    assert behaviors["B"].step == 2 + 3
+    assert [simulator for simulator, _ in bridge.replies] == [0, 1, 0, 1, 0, 1, 0]
+    # Two steps before the reset, of simulator 0; none of the tick that was answered with one; four in the end.
+    assert behaviors["B"].step == 2 + 4
+    assert behaviors["B"].summarize(1.0).stats.returns.tolist() == [3.0, 8.0]
 
 
 def test_a_bad_statistic_is_told_and_ends_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -156,21 +156,21 @@ def test_an_autosave_is_left_out_while_another_is_written(folder: RunFolder, dis
     assert listed(folder) == []
 
 
-def test_a_full_disk_is_told_later_and_the_end_saves(
+def test_a_full_disk_is_told_later_and_tried_again(
     folder: RunFolder, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    ball, full = behavior_of(), OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    ball, full, now = behavior_of(), OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), 1000.0
+    monkeypatch.setattr("trainer_service.running.training.recorder.time.monotonic", lambda: now)
     records = recorder_of(folder, ball, expected=["B"])
-    ball.step = 100
-    with broken(monkeypatch, SaveError(folder.checkpoint("B"), full)):
-        records.write_due(ball)
-        records.wait()
-    assert caplog.text.count("No space left on device. The run continues; the next try is in 60 s") == 1
-    ball.step = 250
+    for ball.step in (100, 150):
+        with broken(monkeypatch, SaveError(folder.checkpoint("B"), full)):
+            records.write_due(ball)
+            records.wait()
+        assert caplog.text.count("No space left on device. The run continues; the next try is in 60 s") == 1
+    now += 60.0
     records.write_due(ball)
-    assert listed(folder) == []
-    records.finish([ball])
-    assert listed(folder) == [250]
+    records.wait()
+    assert listed(folder) == [150]
 
 
 def test_an_unexpected_error_of_the_thread_ends_the_run(
