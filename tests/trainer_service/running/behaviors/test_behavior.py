@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -26,16 +28,19 @@ def behavior(*sensors: ObservationSpec, learns: bool = True, **settings: object)
     return Behavior("B", spec, options.behaviors["B"], Compute(torch.device("cpu"), 1), learns=learns)
 
 
-def test_a_budget_of_episodes_ends_learning_before_the_steps_do() -> None:
+def test_a_budget_of_episodes_ends_learning_before_the_steps_do(monkeypatch: pytest.MonkeyPatch) -> None:
     ball = behavior(VECTOR, max_steps=100, max_episodes=3)
-    said = []
-    for ended in (2, 0, 2):
+    said, learned = [], list[Any]()
+    monkeypatch.setattr(ball.learner, "record", learned.append)
+    for ended in (2, 0, 2, 2):
         returns = np.ones(ended)
         zeros = np.zeros(ended, np.int64)
         episodes = EndedEpisodes(returns, zeros + 5, zeros - 1, np.zeros(0), zeros > 0)
-        ball.add(SampleBatch(team=0, transitions=10, episodes=episodes))
+        steps: Any = len(said)
+        ball.add(SampleBatch(team=0, transitions=10, trajectories=steps, episodes=episodes))
         said.append((ball.step, ball.episodes, ball.finished))
-    assert said == [(10, 2, False), (20, 2, False), (30, 4, True)]
+    assert said == [(10, 2, False), (20, 2, False), (30, 4, True), (40, 6, True)]
+    assert learned == [0, 1, 2]  # also what uses up the budget
     assert ball.summarize(1.0).is_training
     assert not ball.summarize(1.0).is_training
 
