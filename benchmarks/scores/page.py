@@ -1,4 +1,4 @@
-"""The page of the scores: three tables, the commands behind them, and curves."""
+"""The page of the scores: three tables, the runs and commands behind them, and curves."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ def write_page(scores: Sequence[Score]) -> None:
         groups=table(GROUPS, scores),
         single=table(SINGLE, scores),
         scenes=table(SCENES, scores),
+        runs=runs(scores),
         commands=commands(ROWS, scores),
         curves="\n".join(f"![{title}](../images/{path.name})\n" for title, path in pictures),
         made_with=made_with(scores),
@@ -31,11 +32,10 @@ def write_page(scores: Sequence[Score]) -> None:
 
 
 def table(rows: Iterable[Row], scores: Sequence[Score]) -> str:
-    """A line for each row."""
+    """The score of each row beside the published one."""
     lines = [
-        "| configuration | scored on | agent steps | seeds | mean ± deviation | published | compared | minutes | CPU "
-        "| weights |",
-        "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
+        "| configuration | scored on | agent steps | mean ± deviation | published | compared |",
+        "| --- | --- | --- | --- | --- | --- |",
     ]
     for row in rows:
         cells = _cells(row, of_row(scores, row.name), of_row(scores, row.peer))
@@ -47,17 +47,25 @@ def _cells(row: Row, own: Sequence[Score], peer: Sequence[Score]) -> Iterable[st
     values = [score.value for score in own]
     beside = [] if row.published is None else [(f"{row.published:.{row.digits}f}", row.published_by)]
     beside += [(mean([score.value for score in peer], row.digits), "SB3 here")] if peer else []
-    cpus = [score.cpu_minutes for score in own if score.cpu_minutes is not None]
     yield f"`{row.config_name}`"
     yield f"{row.task}, {row.unit}" if row.unit != "agent" else row.task
-    yield _millions(own[0].agent_steps) if own else "not run"
-    yield listed(values, row.digits)
+    yield f"{own[0].agent_steps / 1e6:.2g} M" if own else "not run"
     yield mean(values, row.digits)
     yield "; ".join(f"{value} ({source})" for value, source in beside)
     yield _standing(row, values)
-    yield listed((score.seconds / 60 for score in own), 1)
-    yield listed(cpus, 1)
-    yield ", ".join(f"`{score.weights[:8]}`" for score in own if score.weights)
+
+
+def runs(scores: Sequence[Score]) -> str:
+    """The seeds of each row, and what made them."""
+    lines = ["| row | seeds | minutes | CPU minutes | weights |", "| --- | --- | --- | --- | --- |"]
+    for row in ROWS:
+        if own := of_row(scores, row.name):
+            values = listed((score.value for score in own), row.digits)
+            minutes = listed((score.seconds / 60 for score in own), 1)
+            cpus = listed((score.cpu_minutes for score in own if score.cpu_minutes is not None), 1)
+            weights = ", ".join(f"`{score.weights[:8]}`" for score in own if score.weights)
+            lines.append(f"| `{row.name}` | {values} | {minutes} | {cpus} | {weights} |")
+    return "\n".join(lines)
 
 
 def _standing(row: Row, values: Sequence[float]) -> str:
@@ -69,10 +77,6 @@ def _standing(row: Row, values: Sequence[float]) -> str:
     if abs(difference) <= deviation:
         return "level"
     return "ahead" if difference > 0 else "behind"
-
-
-def _millions(steps: int) -> str:
-    return f"{steps / 1e6:.2g} M"
 
 
 def commands(rows: Iterable[Row], scores: Iterable[Score]) -> str:
