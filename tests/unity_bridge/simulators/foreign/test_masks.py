@@ -13,6 +13,7 @@ from gymnasium import spaces
 from unity_bridge.simulators.foreign.actions import actuator
 from unity_bridge.simulators.foreign.environment import AgentStep
 from unity_bridge.simulators.foreign.masks import MaskReader, laid_out, mask_member, mask_method
+from unity_bridge.simulators.scene import SceneError
 from unity_bridge.simulators.third_party import ForeignCode
 
 BRANCHES = actuator(spaces.MultiDiscrete([2, 3]))
@@ -75,13 +76,17 @@ def test_a_mask_that_is_observed_instead_is_told(
     assert re.search(f"^gym:Env: {told}", message)
 
 
-def test_masks_of_agents_that_do_not_decide_are_used_where_they_fit(caplog: pytest.LogCaptureFixture) -> None:
+def test_masks_that_do_not_fit_are_passed_over_told_or_refused(caplog: pytest.LogCaptureFixture) -> None:
     reader = MaskReader("Env", actuator(spaces.Discrete(2)), None, ForeignCode("gym:Env"))
     steps = [AgentStep(0, None, mask) for mask in (np.array([1, 0]), np.zeros(2), None)]
     assert reader.read(steps, deciding=False).tolist() == [[True, False], [True, True], [True, True]]
     assert not caplog.records, "a player that has lost has no move, and needs none"
     assert reader.read(steps, deciding=True).tolist() == [[True, False], [True, True], [True, True]]
     assert len(caplog.records) == 1
+    with pytest.raises(
+        SceneError, match="gym:Env: behavior 'Env': action mask: no choice is left in branch 0"
+    ):
+        reader.read(steps, deciding=True, refuses=True)  # as a policy that is called directly does
 
 
 class Chooser(gymnasium.Env[Any, Any]):
