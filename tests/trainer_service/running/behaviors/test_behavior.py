@@ -30,7 +30,7 @@ def behavior(*sensors: ObservationSpec, learns: bool = True, **settings: object)
 
 def test_a_budget_of_episodes_ends_learning_before_the_steps_do(monkeypatch: pytest.MonkeyPatch) -> None:
     ball = behavior(VECTOR, max_steps=100, max_episodes=3)
-    said, learned = [], list[Any]()
+    said, learned = list[Any](), list[Any]()
     monkeypatch.setattr(ball.learner, "record", learned.append)
     for ended in (2, 0, 2, 2):
         returns = np.ones(ended)
