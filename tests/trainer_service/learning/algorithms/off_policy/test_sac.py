@@ -12,6 +12,7 @@ import pytest
 import torch
 from behavior_worlds import OneDecision, assert_equal_states, begin_world, flat, run_ticks
 from pydantic import ValidationError
+from short_episodes import SENSOR, ShortEpisodes
 
 from trainer_service.config import SACSettings
 from trainer_service.errors import UserError
@@ -74,6 +75,15 @@ def test_targets_follow_the_critics_by_tau(learner) -> None:
             target, 0.75 * start["target_critics"][name] + 0.25 * after["critics"][name]
         )
     assert not torch.equal(after["critics"]["q.weight"], start["critics"]["q.weight"])
+
+
+def test_what_follows_is_worth_what_the_targets_say(learner) -> None:
+    behavior = learner(sizes=(SENSOR,))
+    run_ticks(behavior, *begin_world(behavior, ShortEpisodes(behavior.spec.action_spec)), 8)
+    with torch.no_grad():
+        behavior.learner.networks["target_critics"].q.bias.add_(100.0)
+    behavior.learner.replay.schedule.steps += AGENTS
+    assert behavior.learner.update(32)["Losses/Value Loss"] > 1000.0
 
 
 def test_policy_and_temperatures_learn_once_for_several_steps_of_the_critics(learner) -> None:
