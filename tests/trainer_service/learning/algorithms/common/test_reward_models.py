@@ -12,7 +12,7 @@ from behavior_worlds import OneDecision, assert_equal_states, flat, state
 
 from trainer_service.learning.algorithms.on_policy import ppo
 from trainer_service.running.behaviors.behavior import Behavior
-from trainer_service.running.behaviors.saving import checkpoint_of, initialize
+from trainer_service.running.behaviors.saving import checkpoint_of, initialize, restore
 from unity_bridge.steps import StepBatch
 
 AGENTS = 8
@@ -132,6 +132,14 @@ def test_normalized_rewards_may_be_in_any_unit(make, live) -> None:
     different = {name for name, value in learned[0].items() if not equal(value, learned[1][name])}
     assert different == {"/rewards/extrinsic/scale/1"}
     assert returns[1] == pytest.approx(1024 * returns[0], rel=1e-6)
+
+
+def test_a_resumed_run_has_the_models_of_its_signals(make, live) -> None:
+    trained, resumed = make("extrinsic", "curiosity", "rnd"), make("extrinsic", "curiosity", "rnd", seed=99)
+    live(trained, Toss(), 2)
+    restore(resumed, checkpoint_of(trained))
+    ours, theirs = (checkpoint_of(each).algorithm["rewards"] for each in (resumed, trained))
+    assert_equal_states(flat(ours), flat(theirs))
 
 
 def test_a_new_run_takes_the_weights_of_known_signals(make, live) -> None:

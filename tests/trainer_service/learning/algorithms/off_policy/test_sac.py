@@ -77,13 +77,27 @@ def test_targets_follow_the_critics_by_tau(learner) -> None:
     assert not torch.equal(after["critics"]["q.weight"], start["critics"]["q.weight"])
 
 
-def test_what_follows_is_worth_what_the_targets_say(learner) -> None:
-    behavior = learner(sizes=(SENSOR,))
-    run_ticks(behavior, *begin_world(behavior, ShortEpisodes(behavior.spec.action_spec)), 8)
+CURIOSITY = {"gamma": 0.8, "strength": 0.1, "network_settings": {"hidden_units": 8}}
+
+
+@pytest.mark.parametrize(
+    ("signals", "ends", "counts"),
+    [({}, False, True), ({}, True, False), ({"curiosity": CURIOSITY}, True, True)],
+)
+def test_what_follows_is_worth_what_the_targets_say(
+    learner, signals: dict[str, Any], ends: bool, counts: bool
+) -> None:
+    # Behind an end there is nothing, except for a signal that ignores it.
+    behavior = learner(
+        sizes=(2 if ends else SENSOR,),
+        reward_signals={"extrinsic": {"gamma": 0.9, "strength": 1.0}, **signals},
+    )
+    world = OneDecision(AGENTS) if ends else ShortEpisodes(behavior.spec.action_spec)
+    run_ticks(behavior, *begin_world(behavior, world), 8)
     with torch.no_grad():
         behavior.learner.networks["target_critics"].q.bias.add_(100.0)
     behavior.learner.replay.schedule.steps += AGENTS
-    assert behavior.learner.update(32)["Losses/Value Loss"] > 1000.0
+    assert (behavior.learner.update(32)["Losses/Value Loss"] > 1000.0) == counts
 
 
 def test_policy_and_temperatures_learn_once_for_several_steps_of_the_critics(learner) -> None:
@@ -154,8 +168,7 @@ def test_what_is_likeliest_is_squashed_like_what_is_drawn(learner) -> None:
 
 
 def test_a_resumed_run_needs_the_checkpoints_reward_signals(learner) -> None:
-    curiosity = {"gamma": 0.8, "strength": 0.1, "network_settings": {"hidden_units": 8}}
-    extrinsic = {"gamma": 0.9, "strength": 1.0}
+    extrinsic, curiosity = {"gamma": 0.9, "strength": 1.0}, CURIOSITY
     trained = learner(reward_signals={"extrinsic": extrinsic, "curiosity": curiosity})
     run_ticks(trained, *begin_world(trained, OneDecision(AGENTS)), 12)
     order = "its reward signals are extrinsic, curiosity, not curiosity, extrinsic"
@@ -170,14 +183,10 @@ def test_a_resumed_run_needs_the_checkpoints_reward_signals(learner) -> None:
 
 
 def test_a_new_start_takes_the_reward_signals_that_it_knows(learner) -> None:
-    others = {name: {"gamma": 0.8, "strength": 0.1, "network_settings": {"hidden_units": 8}} for name in
-              ("curiosity", "rnd")}  # fmt: skip
     extrinsic = {"extrinsic": {"gamma": 0.9, "strength": 1.0}}
-    trained = learner(reward_signals={"curiosity": others["curiosity"], **extrinsic})
+    trained = learner(reward_signals={"curiosity": CURIOSITY, **extrinsic})
     run_ticks(trained, *begin_world(trained, OneDecision(AGENTS)), 20)
-    fresh = learner(
-        seed=9, reward_signals={**extrinsic, "rnd": others["rnd"], "curiosity": others["curiosity"]}
-    )
+    fresh = learner(seed=9, reward_signals={**extrinsic, "rnd": CURIOSITY, "curiosity": CURIOSITY})
     before = copy.deepcopy(dict(checkpoint_of(fresh).algorithm))
     initialize(fresh, checkpoint_of(trained))
     theirs, ours = checkpoint_of(trained).algorithm, checkpoint_of(fresh).algorithm

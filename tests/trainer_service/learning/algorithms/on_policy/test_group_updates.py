@@ -249,6 +249,24 @@ def test_coma_may_compare_what_was_returned_with_the_agents_other_choices(make, 
     assert standardized.advantages.numpy() == pytest.approx(scaled, abs=1e-5)
 
 
+def test_happos_later_agent_is_weighted_by_the_changes_of_the_earlier(make, live, monkeypatch) -> None:
+    behavior = make("happo", fixed_order=True)
+    taken = spied(sys.modules[type(behavior.learner).__module__], "surrogate", monkeypatch)
+    estimates = spied_estimates(behavior, monkeypatch)
+    live(behavior, Pairs(own=lambda actions: 1.0 * actions.discrete[:, 0]), 1)
+    (((_, rollout, weighted, *_), _),) = taken
+    factor = (weighted / rollout.weighted(estimates[0][1].advantages)).numpy()
+    first, second = (rollout.joint_steps.agent_of_step == agent for agent in (0, 1))
+    assert factor[first] == pytest.approx(1.0)
+    # All see the same, so an earlier agent's choice says how its probability has changed: what pays most most.
+    of_step, choices = rollout.joint_steps.of_step, rollout.discrete_actions[:, 0].numpy()
+    of_partner = np.zeros(len(rollout.joint_steps), np.int64)
+    of_partner[of_step[first]] = choices[first]
+    found = [factor[second][of_partner[of_step[second]] == choice] for choice in range(CHOICES)]
+    assert all(each == pytest.approx(each[0], rel=1e-4) for each in found)
+    assert found[0][0] < 1.0 < found[2][0]
+
+
 def test_comas_exploration_rate_reaches_its_final_value(make, live) -> None:
     behavior = make("coma", exploration_initial=0.5, exploration_final=0.1, exploration_steps=512)
     world = Pairs()
