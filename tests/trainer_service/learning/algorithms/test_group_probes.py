@@ -68,7 +68,7 @@ LEARNERS = {
     "qmix": Kind({**VALUES, "trainer_type": "qmix"}, 100),
     "maddpg": Kind(REPLAY, 250, 8),
     "maddpg-team": Kind({**REPLAY, **TEAM}, 250, 8),
-    "maddpg-hard": Kind({**REPLAY, "hard_gumbel": True, "replay": {"type": "prioritized"}}, 250, 8),
+    "maddpg-hard": Kind({**REPLAY, "hard_gumbel": True, "replay": {"type": "prioritized"}}, 350, 8),
 }
 
 
