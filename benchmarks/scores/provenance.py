@@ -70,8 +70,9 @@ def _tensors(value: Any, name: str) -> list[tuple[str, Any]]:
 
 
 def _version(package: str) -> str:
+    """A release, without the suffix of its build, such as +cpu; empty where it is not installed."""
     try:
-        return importlib.metadata.version(package)
+        return importlib.metadata.version(package).partition("+")[0]
     except importlib.metadata.PackageNotFoundError:
         return ""
 
