@@ -114,6 +114,7 @@ def test_walljump_passes_all_its_lessons(learn_all, bundled, workplace: Path) ->
         assert status[parameter]["lesson_num"] == len(settings["curriculum"]) - 1
 
 
+@pytest.mark.thorough
 def test_hallway_is_solved_with_memory(learn, bundled) -> None:
     # The best is 0.90. Who cannot remember returns 0.35 at most. A seed means other numbers on other processors, so
     # one that is unlucky there is granted a second. Half of the steps are enough for most.
