@@ -48,6 +48,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = parser.parse_args(argv)
     if unknown := [name for name in arguments.rows if name not in ROW_OF]:
         parser.error(f"no row {', '.join(unknown)}; `list` shows all")
+    if arguments.command == "check" and not arguments.rows:
+        parser.error("check: expected names of rows; `list` shows all")
     if arguments.command == "list":
         return show()
     if arguments.command == "page":

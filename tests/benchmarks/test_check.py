@@ -52,7 +52,13 @@ def test_a_short_row_can_be_repeated(row: Row, tmp_path: Path, capsys: pytest.Ca
     assert code == 0, capsys.readouterr().out
 
 
-def test_a_row_that_is_not_there_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [("check nothing", "no row nothing; `list` shows all"), ("check", "expected names of rows")],
+)
+def test_a_row_that_is_not_there_is_named(
+    line: str, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(SystemExit):
-        results.main(["check", "nothing"])
-    assert "no row nothing; `list` shows all" in capsys.readouterr().err
+        results.main(line.split())
+    assert message in capsys.readouterr().err
