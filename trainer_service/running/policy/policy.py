@@ -333,8 +333,9 @@ class Policy:
         sensors = [_observation(array, spec) for array, spec in zip(given, specs, strict=True)]
         for spec, array in zip(specs, sensors, strict=True):
             if array.ndim == 0 or array.shape[1:] != spec.shape or len(array) != len(sensors[0]):
-                expected = ("M", *spec.shape)
-                raise ValueError(f"sensor '{spec.name}': expected shape {expected}, got {array.shape}")
+                rows = "M" if array is sensors[0] else len(sensors[0])
+                expected = ", ".join(map(str, (rows, *spec.shape)))
+                raise ValueError(f"sensor '{spec.name}': expected shape ({expected}), got {array.shape}")
             if array.dtype != np.uint8 and not np.isfinite(array).all():
                 row, *place = np.argwhere(~np.isfinite(array))[0]
                 odd = array[(row, *place)]

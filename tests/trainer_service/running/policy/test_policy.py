@@ -54,7 +54,16 @@ def test_masked_actions_are_never_chosen(policy, deterministic: bool) -> None:
     ("observations", "allowed", "expected"),
     [
         ([np.zeros((4, 2))], None, "expected 2 observation arrays, got 1"),
-        ([np.zeros((4, 2)), np.zeros((4, 2))], None, r"sensor 'sensor_1': expected shape \('M', 3\), got"),
+        (
+            [np.zeros((4, 5)), np.zeros((4, 3))],
+            None,
+            r"sensor 'sensor_0': expected shape \(M, 2\), got \(4, 5\)",
+        ),
+        (
+            [np.zeros((4, 2)), np.zeros((3, 3))],
+            None,
+            r"sensor 'sensor_1': expected shape \(4, 3\), got \(3, 3\)",
+        ),
         (
             [np.zeros((4, 2)), np.zeros((4, 3))],
             np.ones((4, 3)),
