@@ -44,6 +44,10 @@ class AttachPort:
             raise UserError(
                 f"--insecure-listen: the port would have no TLS and no token: leave out {', '.join(given)}"
             )
+        if self.insecure_listen and not is_loopback(self.host):
+            _logger.warning(
+                "Other machines reach this port (--insecure-listen): it asks for no token, and nothing is encrypted."
+            )
         if self.insecure_listen or (is_loopback(self.host) and not given):
             return None
         paths = [None if path is None else Path(path) for path in files.values()]
@@ -68,11 +72,6 @@ class AttachPort:
         if access is not None:
             access.announce(self.host, port)
             return
-        if not is_loopback(self.host):
-            _logger.warning(
-                "Other machines reach this port (--insecure-listen): any program that does is taken for a simulator, "
-                "and nothing is encrypted."
-            )
         _logger.info(
             "Listening on port %d. Start training by pressing the Play button in the Unity Editor. "
             "Or attach a simulator: mlagents-style simulate sim:3dball --mlagents-port %d",
