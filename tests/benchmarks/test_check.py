@@ -46,6 +46,7 @@ def test_seeds_that_are_equal_leave_two_percent() -> None:
 
 
 @pytest.mark.process
+@pytest.mark.timeout(900)  # seconds of work, but on a busy machine minutes
 @pytest.mark.parametrize("row", SCENES, ids=lambda row: row.name)
 def test_a_short_row_can_be_repeated(row: Row, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code = results.main(["check", row.name, f"--results-dir={tmp_path}"])
