@@ -42,7 +42,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--seeds", nargs="+", type=at_least_one, metavar="N", help="default 1 2 3; check: 1")
     parser.add_argument("--jobs", type=at_least_one, default=1, metavar="N", help="runs at once (default 1)")
     parser.add_argument(
-        "--results-dir", type=Path, metavar="DIR", help="where runs are (default results/scores)"
+        "--results-dir",
+        type=Path,
+        metavar="DIR",
+        help="where runs are (default results/scores); for check a folder without them",
     )
     parser.add_argument("--sb3", type=Path, metavar="PYTHON", help="one that has Stable-Baselines3: its runs")
     arguments = parser.parse_args(argv)

@@ -47,7 +47,7 @@ def is_same_kind(one: Mapping[str, str], other: Mapping[str, str]) -> bool:
 
 
 def hash_of_weights(run: Path) -> str:
-    """The SHA-256 of all tensors of the networks in a run's last checkpoints, by name, shape and bytes."""
+    """The SHA-256 of a run's last checkpoints: all tensors of its learners, optimizers included, with their names."""
     digest = hashlib.sha256()
     for checkpoint in sorted(run.glob("*/checkpoint.safetensors")):
         for name, array in _tensors(load_checkpoint(checkpoint).algorithm, checkpoint.parent.name):

@@ -206,13 +206,14 @@ GROUPS = (
 def _single(
     name: str, env: str, published: float | None = None, source: str = "", *,
     trained_args: tuple[str, ...] = (), folder: str = "configs", episodes: int = 100, digits: int = 0,
+    copies: int = 10,
 ) -> Row:  # fmt: skip
-    """One agent in one of Gymnasium's environments."""
+    """One agent in one of Gymnasium's environments. copies: of the environment, in the evaluation."""
     gym = f"gym:{env}"
-    copies = ("--agents", "10", *trained_args) if digits == 0 else ()
+    scored_args = ("--agents", str(copies)) if copies > 1 else ()
     return Row(
         name, env, gym, gym, 1, episodes, unit="agent", published=published, published_by=source,
-        env_args=copies, trained_args=trained_args, folder=folder, digits=digits,
+        env_args=(*scored_args, *trained_args), trained_args=trained_args, folder=folder, digits=digits,
     )  # fmt: skip
 
 
@@ -236,10 +237,10 @@ SINGLE = (
     *_critics("hopper", "Hopper-v5", 2325.5, 2633.0),
     *_critics("walker2d", "Walker2d-v5", 3863.2, 5714.0),
     *_critics("ant", "Ant-v5", 4615.8, 5650.0, *_NO_CONTACT_FORCES),
-    _single("cartpole_dqn", "CartPole-v1", episodes=500, digits=2),
-    _single("lunarlander_dqn", "LunarLander-v3", episodes=500, digits=2),
-    _single("pendulum_ddpg", "Pendulum-v1", episodes=500, digits=2),
-    _single("pendulum_td3", "Pendulum-v1", episodes=500, digits=2),
+    _single("cartpole_dqn", "CartPole-v1", episodes=500, digits=2, copies=1),
+    _single("lunarlander_dqn", "LunarLander-v3", episodes=500, digits=2, copies=1),
+    _single("pendulum_ddpg", "Pendulum-v1", episodes=500, digits=2, copies=1),
+    _single("pendulum_td3", "Pendulum-v1", episodes=500, digits=2, copies=1),
 )
 """Single agents. The sources are the tables of RL Baselines3 Zoo, and the means of ten seeds of CrossQ's authors."""
 

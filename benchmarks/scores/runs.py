@@ -9,6 +9,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
@@ -26,6 +27,7 @@ from trainer_service.config import load_run_options
 CHECKOUT = Path(__file__).resolve().parents[2]
 KEPT = CHECKOUT / "benchmarks" / "scores" / "scores.jsonl"
 PEER = CHECKOUT / "benchmarks" / "scores" / "peer.py"
+_adding = threading.Lock()
 
 
 class RunFailed(Exception):
@@ -91,12 +93,16 @@ def run_peer(row: Row, seed: int, folder: Path, python: Path, kept: Path) -> str
 
 
 def add(scores: Iterable[Score], kept: Path) -> None:
-    """Adds scores to a file, in the place of those of the same row and seed."""
-    write_lines(kept, merged(read_lines(kept, score_of), scores))
+    """Adds scores to a file, in the place of those of the same row and seed. From any thread: jobs end together."""
+    with _adding:
+        write_lines(kept, merged(read_lines(kept, score_of), scores))
 
 
 def train(learn: Sequence[str], run_id: str, folder: Path) -> tuple[float, float | None]:
-    """Calls a command that trains a run, unless that came to its end before. Returns its seconds and CPU minutes."""
+    """Calls a command that trains a run, unless that came to its end before. Returns its seconds and CPU minutes.
+
+    Those of a run that was interrupted are of its last part.
+    """
     trained = folder / f"{run_id}.seconds"
     if not trained.exists():
         began = time.perf_counter()

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 import results
+from scores import runs
 from scores.check import by_interval, by_weights
-from scores.record import Score
+from scores.record import Score, score_of
 from scores.rows import SCENES, Row
 
 ROW = SCENES[0]
@@ -63,3 +67,17 @@ def test_a_row_that_is_not_there_is_named(
     with pytest.raises(SystemExit):
         results.main(line.split())
     assert message in capsys.readouterr().err
+
+
+def test_runs_that_end_together_are_all_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read, kept = runs.read_lines, tmp_path / "scores.jsonl"
+
+    def read_slowly(*arguments: Any) -> Any:
+        found = read(*arguments)
+        time.sleep(0.02)  # as long as others would need to write between
+        return found
+
+    monkeypatch.setattr(runs, "read_lines", read_slowly)
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda seed: runs.add([score(1.0, seed=seed)], kept), range(1, 5)))
+    assert [each.seed for each in read(kept, score_of)] == [1, 2, 3, 4]
