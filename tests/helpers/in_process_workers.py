@@ -20,12 +20,14 @@ from trainer_service.distributed.rollout_workers import RolloutWorkers, WorkerLo
 from trainer_service.distributed.worker import RolloutWorker
 from trainer_service.learning.algorithms import Compute
 from trainer_service.learning.algorithms.common.observation_selection import with_group_size
+from trainer_service.learning.rollout.trajectories import Trajectories
 from trainer_service.running.behaviors.behavior import Behavior
 from trainer_service.running.behaviors.registry import Behaviors
 from trainer_service.running.behaviors.saving import checkpoint_of, restore
 from trainer_service.running.behaviors.self_play import TurnScheduler
 from trainer_service.running.callbacks import Callback, CallbackList, RunView
 from trainer_service.running.collection.heterogeneous_groups import with_agent_counts
+from trainer_service.running.collection.records import SampleBatch
 from trainer_service.running.collection.router import EnvSteps
 from trainer_service.running.curriculum import Curriculum
 from trainer_service.running.metrics.console import Console
@@ -186,8 +188,6 @@ class InProcessWorkers:
         self.calls: dict[int, list[tuple[SampleRequest | None, CollectionQuota | None]]] = {}
         self._lost: list[WorkerLost] = []
         self.waits = 0
-        self.starts_at: dict[int, int] = {}
-        """How many waits it takes until workers are there, by number."""
         self.workers: dict[int, RolloutWorker] = {}
         self.requests: list[SampleRequest] = []
         self.asked: list[tuple[int, CollectionQuota | None]] = []
@@ -217,7 +217,7 @@ class InProcessWorkers:
         self._lost.append(WorkerLost(number, "killed by the test"))
 
     def ready(self) -> Sequence[int]:
-        return sorted(number for number in self.workers if self.waits >= self.starts_at.get(number, 0))
+        return sorted(self.workers)
 
     def publish(self, request: SampleRequest) -> None:
         self.requests.append(request)
@@ -264,6 +264,13 @@ class Finished:
     def steps(self) -> dict[str, int]:
         return {name: each.step for name, each in self.behaviors.items()}
 
+    def batches(self) -> list[SampleBatch]:
+        """What workers have delivered."""
+        return [batch for _, answer in self.pool.answers for _, batch in answer.batches]
+
+    def trajectories(self) -> list[Trajectories]:
+        return [batch.trajectories for batch in self.batches() if batch.trajectories is not None]
+
 
 @dataclass(eq=False)
 class StopAfter:
@@ -306,7 +313,6 @@ def learn_in_process(
     callbacks: Sequence[Callback] = (),
     learns: bool = True,
     turns: int | None = None,
-    starts_at: Mapping[int, int] | None = None,
     absence_timeout_s: float = math.inf,
     timeout_wait_s: float = 60.0,
 ) -> Finished:
@@ -322,7 +328,6 @@ def learn_in_process(
         callbacks: code of users.
         learns: whether it learns, or only acts.
         turns: of the loop, after which it is stopped. Without, a run that does not end fails.
-        starts_at: how many waits it takes until workers are there, by number.
         absence_timeout_s: how long the run waits for a behavior that nobody has.
         timeout_wait_s: how long it waits for workers.
     """
@@ -356,7 +361,6 @@ def learn_in_process(
     timers = Timers()
     pool = InProcessWorkers(options, settings.num_workers, scenes, arrival)
     pool.before_wait = before_wait or pool.before_wait
-    pool.starts_at |= starts_at or {}
     opened = RunFolder.open(folder, "run", inference=True)
     with Console(tty=False) as console:
         recorder = Recorder(Outputs(opened, console, [], timers), TrainingStatus(), curriculum=curriculum)

@@ -149,12 +149,9 @@ class Service:
         return asyncio.run_coroutine_threadsafe(coroutine, self.loop).result(60)
 
 
-def served_runs(
-    runs: Mapping[str, Path], *, most: int = 1000, age_s: float = 600.0, seed: int = 0
-) -> Mapping[str, ServedRun]:
+def served_runs(runs: Mapping[str, Path]) -> Mapping[str, ServedRun]:
     """The newest policies of runs by name."""
-    load = partial(Policy.load, seed=seed)
-    return {name: ServedRun(folder, "last", load, (most, age_s)) for name, folder in runs.items()}
+    return {name: ServedRun(folder, "last", Policy.load, (1000, 600.0)) for name, folder in runs.items()}
 
 
 @contextmanager

@@ -10,19 +10,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 import yaml
 from processes import CommandProcess, ForkedTrainer, Process, write_program
+from shown_episodes import Shown, write_episodes
 
 from trainer_service.cli import main
 from trainer_service.config import TrainerSettings
 from trainer_service.learning.algorithms import Compute
 from trainer_service.running.behaviors.behavior import Behavior
-from unity_bridge.demonstrations import DemonstratedSegment, DemonstrationWriter
 from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationSpec
-from unity_bridge.steps import Observation
 
 
 @dataclass(frozen=True)
@@ -186,24 +184,6 @@ def configure(workplace: Path) -> Callable[..., Path]:
     return write
 
 
-@dataclass(frozen=True)
-class Shown:
-    """One demonstrated episode."""
-
-    observations: Sequence[Observation]
-    """One array per sensor, the last row being what was seen at the end. Shapes [T + 1, *sensor shape]."""
-
-    continuous: np.ndarray | None = None
-    discrete: np.ndarray | None = None
-    """Shapes [T, actions]; None for none."""
-
-    terminated: bool = True
-
-    @property
-    def steps(self) -> int:
-        return len(self.observations[0]) - 1
-
-
 @pytest.fixture
 def shown() -> type[Shown]:
     return Shown
@@ -214,25 +194,7 @@ def write_demo(tmp_path: Path) -> Callable[..., Path]:
     """Records episodes of a behavior into a .demo file."""
 
     def write(spec: BehaviorSpec, *episodes: Shown, file: str = "expert.demo") -> Path:
-        path = tmp_path / file
-        with DemonstrationWriter(path, "Shown", spec) as writer:
-            for episode in episodes:
-                writer.write(_segment(episode))
-        return path
+        write_episodes(tmp_path / file, spec, *episodes)
+        return tmp_path / file
 
     return write
-
-
-def _segment(episode: Shown) -> DemonstratedSegment:
-    steps, none = episode.steps, np.zeros((episode.steps, 0))
-    return DemonstratedSegment(
-        observations=tuple(sensor[:steps] for sensor in episode.observations),
-        continuous_actions=np.asarray(none if episode.continuous is None else episode.continuous, np.float32),
-        discrete_actions=np.asarray(none if episode.discrete is None else episode.discrete, np.int64),
-        rewards=np.zeros(steps, np.float32),
-        group_rewards=np.zeros(steps, np.float32),
-        final_observations=tuple(sensor[steps:] for sensor in episode.observations),
-        terminated=episode.terminated,
-        truncated=False,
-        starts_episode=True,
-    )

@@ -20,7 +20,6 @@ from trainer_service.learning.algorithms import ALGORITHMS, Compute, Learner
 from trainer_service.learning.algorithms.common.actor import ActRequest
 from trainer_service.learning.rollout.assembler import Decisions
 from trainer_service.learning.rollout.trajectories import Trajectories
-from unity_bridge.demonstrations import DemonstratedSegment, DemonstrationWriter
 from unity_bridge.simulators.academy import Academy
 from unity_bridge.simulators.registry import open_scene
 
@@ -51,12 +50,7 @@ def test_it_learns_and_copies_of_it_decide_alike(trainer_type: str, tmp_path: Pa
     learner: Learner = behavior.learner
     assert 240 <= behavior.step < 240 + 2 * 8  # whole ticks of both workers
     assert (behavior.updates > 0) == behavior.settings.hyperparameters.learns
-    seen = next(
-        batch.trajectories
-        for _, answer in run.pool.answers
-        for _, batch in answer.batches
-        if batch.trajectories is not None
-    )
+    seen = run.trajectories()[0]
     state = as_tensors(shipped(as_arrays(behavior.learner.actor.state_dict())))
     copy = ALGORITHMS[trainer_type](
         behavior.collector.selector.spec, behavior.settings, Compute(torch.device("cpu"), 77)
@@ -74,23 +68,10 @@ def test_it_learns_and_copies_of_it_decide_alike(trainer_type: str, tmp_path: Pa
             np.testing.assert_array_equal(ours.memories, theirs.memories)
 
 
-def test_steps_of_workers_stand_beside_demonstrated_ones(tmp_path: Path) -> None:
+def test_steps_of_workers_stand_beside_demonstrated_ones(tmp_path: Path, write_demo, shown) -> None:
     (spec,) = open_scene("sim:basic").behaviors.values()
-    with DemonstrationWriter(tmp_path / "walk.demo", "Basic", spec) as writer:
-        writer.write(
-            DemonstratedSegment(
-                observations=(np.eye(20, dtype=np.float32)[10:17],),
-                continuous_actions=np.zeros((7, 0), np.float32),
-                discrete_actions=np.full((7, 1), 2),
-                rewards=np.array([-0.01] * 6 + [0.99], np.float32),
-                group_rewards=np.zeros(7, np.float32),
-                final_observations=(np.eye(20, dtype=np.float32)[17:18],),
-                terminated=True,
-                truncated=False,
-                starts_episode=True,
-            )
-        )
-    run = run_of("dqn", tmp_path, replay={"demo_path": str(tmp_path / "walk.demo")})
+    walk = write_demo(spec, shown([np.eye(20, dtype=np.float32)[10:18]], discrete=np.full((7, 1), 2)))
+    run = run_of("dqn", tmp_path, replay={"demo_path": str(walk)})
     (behavior,) = run.behaviors.values()
     assert behavior.updates > 0
     rows = behavior.learner.replay.undivided.rows

@@ -48,18 +48,13 @@ def total(run: Finished, name: str) -> float:
     return 0.0 if found is None else found.value
 
 
-def collected(run: Finished, by: int | None = None) -> int:
-    """Agent steps in complete trajectories that workers, or one of them, have delivered."""
-    return sum(
-        len(batch.trajectories)
-        for number, answer in run.pool.answers
-        for _, batch in answer.batches
-        if batch.trajectories is not None and by in (None, number)
-    )
+def collected(run: Finished) -> int:
+    """Agent steps in complete trajectories that workers have delivered."""
+    return sum(map(len, run.trajectories()))
 
 
 def counted(run: Finished) -> int:
-    return sum(batch.transitions for _, answer in run.pool.answers for _, batch in answer.batches)
+    return sum(batch.transitions for batch in run.batches())
 
 
 @pytest.mark.parametrize("comes_back", [False, True])

@@ -5,10 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-import yaml
 from in_process_workers import options_of
 from run_files import checkpoint, metrics
 
@@ -61,35 +59,15 @@ def until(pool: RayWorkers, happened: Callable[[list[Event]], bool]) -> None:
         came += pool.wait(0.1)
 
 
-@pytest.fixture
-def learn(cluster: RayCluster, mlagents_style: Callable[..., Any], repository: Path) -> Callable[..., Any]:
-    """Runs a bundled configuration of one behavior with two workers, and these settings instead of its own."""
-
-    def run(config: str, env: str, hyperparameters: dict[str, Any], **settings: Any) -> None:
-        content = yaml.safe_load((repository / "configs" / f"{config}.yaml").read_text())
-        (behavior,) = content["behaviors"].values()
-        behavior.update(settings, checkpoint_interval=10**6)
-        behavior["hyperparameters"].update(hyperparameters)
-        Path("config.yaml").write_text(yaml.safe_dump(content))
-        flags = ("--run-id=run", "--seed=1", "--num-workers=2")
-        said = mlagents_style("learn", "config.yaml", f"--env={env}", *flags)
-        assert said.code == 0, said.out + said.err
-
-    return run
-
-
-def test_sac_learns_from_a_replay_buffer(learn: Callable[..., Any]) -> None:
-    learn("pendulum_sac", "gym:Pendulum-v1", {"buffer_init_steps": 100}, max_steps=201, summary_freq=100)
+@pytest.mark.usefixtures("cluster")
+def test_sac_learns_from_a_replay_buffer(mlagents_style, configure) -> None:
+    hyper = {"batch_size": 32, "buffer_size": 1000, "buffer_init_steps": 100}
+    config = configure("Pendulum-v1", trainer_type="sac", hyperparameters=hyper, max_steps=201)
+    flags = ("--run-id=run", "--seed=1", "--num-workers=2")
+    said = mlagents_style("learn", config, "--env=gym:Pendulum-v1", *flags)
+    assert said.code == 0, said.out + said.err
     assert metrics("run")[-1]["q1_loss"] > 0
     assert checkpoint("run", "Pendulum-v1")["step"] == 201
-
-
-@pytest.mark.thorough
-def test_ppo_reaches_the_far_end_of_the_corridor(learn: Callable[..., Any]) -> None:
-    learn("basic", "sim:basic", {}, max_steps=7000, summary_freq=1000)
-    assert metrics("run")[-1]["mean_return"] > 0.9
-    assert checkpoint("run", "Basic")["step"] == 7000
-    assert all(each.get("Distributed/Workers") == 2 for each in metrics("run")[1:])
 
 
 @pytest.mark.thorough

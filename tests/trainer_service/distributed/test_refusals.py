@@ -3,11 +3,9 @@ nothing of them."""
 
 from __future__ import annotations
 
-import ast
 import importlib.util
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +15,6 @@ from in_process_workers import SMALL_PPO, options_of
 from trainer_service.commands.train.run import train
 from trainer_service.config import RunOptions
 from trainer_service.errors import UserError
-
-RAY = {
-    "distributed/local_ray.py", "distributed/ray_cluster.py", "distributed/ray_internals.py",
-    "distributed/ray_watch.py", "distributed/ray_workers.py", "commands/doctor/ray_nodes.py",
-    "commands/search/ray_jobs.py",
-}  # fmt: skip
-TORCH = {"distributed/learners/group.py", "distributed/learners/torchrun.py"}
 
 
 def run_of(workplace: Path, **sections: Any) -> RunOptions:
@@ -59,27 +50,6 @@ def test_ray_that_is_missing_is_named(workplace: Path, monkeypatch: pytest.Monke
     assert 'pip install -e ".[ray]"' in refused(run_of(workplace))
 
 
-def test_only_named_files_import_ray_or_ranks(repository: Path) -> None:
-    package = repository / "trainer_service"
-    files = [*package.rglob("*.py"), *(repository / "unity_bridge").rglob("*.py")]
-    found = {path: set(imports(path)) for path in files}
-    assert {str(path.relative_to(package)) for path in files if "ray" in found[path]} == RAY
-    assert {str(path.relative_to(package)) for path in files if "torch.distributed" in found[path]} == TORCH
-
-
-def imports(path: Path) -> Iterator[str]:
-    """``ray`` and ``torch.distributed``, for each import of theirs or of something within."""
-    for node in ast.walk(ast.parse(path.read_text())):
-        names = [each.name for each in node.names] if isinstance(node, ast.Import) else []
-        if isinstance(node, ast.ImportFrom) and not node.level:
-            names = [f"{node.module}.{each.name}" for each in node.names]
-        for name in names:
-            if name.split(".")[0] == "ray":
-                yield "ray"
-            if name.startswith("torch.distributed"):
-                yield "torch.distributed"
-
-
 PROGRAM = """
 import sys
 from pathlib import Path
@@ -104,7 +74,7 @@ assert not torch.distributed.is_initialized()
 @pytest.mark.thorough
 @pytest.mark.process
 def test_a_run_without_workers_and_ranks_loads_nothing_of_them_nor_torchs_compiler(
-    configure: Callable[..., Path],
+    configure,
 ) -> None:
     """The compiler takes a second to load, which a short run would notice."""
     config = configure("Basic", max_steps=300)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import torch
 from behavior_worlds import flat
+from shown_episodes import Shown, write_episodes
 
 from trainer_service.config import TrainerSettings
 from trainer_service.distributed.learners.group import LearnerGroup, open_meeting
@@ -21,7 +22,6 @@ from trainer_service.distributed.learners.ranks import LearnerRanks
 from trainer_service.learning.algorithms.common.learner import Compute, Learner
 from trainer_service.running.behaviors.behavior import Behavior
 from trainer_service.running.collection.collector import BehaviorTick
-from unity_bridge.demonstrations import DemonstratedSegment, DemonstrationWriter
 from unity_bridge.simulators.scene import concatenate, step_batch
 from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationSpec
 from unity_bridge.steps import ActionBatch, StepBatch
@@ -51,19 +51,12 @@ MEMORY = {**NORMALIZED, "memory": {"memory_size": 6, "sequence_length": 4}}
 TEAM = {"group_size": AGENTS}
 ADAPTIVE = {"learning_rate_schedule": "adaptive", "desired_kl": 0.004, "target_kl": 0.004, "num_epoch": 4}
 PRIORITIES = {"replay": {"type": "prioritized"}}
+DEMO = "shown.demo"
 CURIOSITY = {"gamma": 0.9, "strength": 0.1, "network_settings": {"hidden_units": 8, "num_layers": 1}}
 
 
-@dataclass(frozen=True)
-class Case:
-    """A learner, and what it lives with."""
-
-    trainer_type: str
-    spec: BehaviorSpec
-    hyperparameters: Mapping[str, Any]
-    network: Mapping[str, Any]
-    rewards: Mapping[str, Any]
-    cloning: Mapping[str, Any] | None
+Case = tuple[BehaviorSpec, dict[str, Any]]
+"""What a learner's agents see and do, and its settings."""
 
 
 def on_policy(trainer_type: str, spec: BehaviorSpec = SPEC, **changes: Any) -> Case:
@@ -84,8 +77,15 @@ def case(
     cloning: Mapping[str, Any] | None = None,
     **hyperparameters: Any,
 ) -> Case:
-    hyper = {**sizes, **hyperparameters}
-    return Case(trainer_type, spec, hyper, network, rewards or {}, cloning)
+    return spec, {
+        "trainer_type": trainer_type,
+        "hyperparameters": {**sizes, **hyperparameters},
+        "network_settings": network,
+        "reward_signals": {"extrinsic": {"gamma": 0.9, "strength": 1.0}, **(rewards or {})},
+        "behavioral_cloning": cloning,
+        "max_steps": 10**6,
+        "time_horizon": 8,
+    }
 
 
 CASES = {
@@ -101,8 +101,8 @@ CASES = {
     ),
     "ppo-gail-cloning": on_policy(
         "ppo",
-        rewards={"gail": {**CURIOSITY, "use_vail": True, "use_actions": True}},
-        cloning={"strength": 0.5, "steps": 10**6, "samples_per_update": 50},
+        rewards={"gail": {**CURIOSITY, "demo_path": DEMO, "use_vail": True, "use_actions": True}},
+        cloning={"demo_path": DEMO, "strength": 0.5, "steps": 10**6, "samples_per_update": 50},
     ),
     "mappo": on_policy("mappo", **TEAM),
     "mappo-memory": on_policy("mappo", network=MEMORY, value_normalization="popart", **TEAM),
@@ -175,47 +175,15 @@ class Result:
     metrics: Mapping[str, float]
 
 
-def write_demonstration(folder: Path, spec: BehaviorSpec) -> Path:
+def write_demonstration(spec: BehaviorSpec) -> None:
     """Some episodes of chance."""
-    rng, path, actions = np.random.default_rng(5), folder / f"{id(spec)}.demo", spec.action_spec
-    with DemonstrationWriter(path, "Shown", spec) as writer:
-        for steps in (9, 4, 12):
-            choices = [rng.integers(0, size, steps) for size in actions.discrete_branches]
-            writer.write(
-                DemonstratedSegment(
-                    observations=(rng.normal(size=(steps, 3)).astype(np.float32),),
-                    continuous_actions=rng.uniform(-1, 1, (steps, actions.continuous_size)).astype(
-                        np.float32
-                    ),
-                    discrete_actions=np.stack(choices, axis=1) if choices else np.zeros((steps, 0), np.int64),
-                    rewards=np.zeros(steps, np.float32),
-                    group_rewards=np.zeros(steps, np.float32),
-                    final_observations=(rng.normal(size=(1, 3)).astype(np.float32),),
-                    terminated=True,
-                    truncated=False,
-                    starts_episode=True,
-                )
-            )
-    return path
-
-
-def settings_of(case: Case, folder: Path) -> TrainerSettings:
-    demo = str(write_demonstration(folder, case.spec))
-    signals = {
-        name: {**signal, **({"demo_path": demo} if name == "gail" else {})}
-        for name, signal in case.rewards.items()
-    }
-    return TrainerSettings.model_validate(
-        {
-            "trainer_type": case.trainer_type,
-            "hyperparameters": dict(case.hyperparameters),
-            "network_settings": dict(case.network),
-            "reward_signals": {"extrinsic": {"gamma": 0.9, "strength": 1.0}, **signals},
-            "behavioral_cloning": None if case.cloning is None else {"demo_path": demo, **case.cloning},
-            "max_steps": 10**6,
-            "time_horizon": 8,
-        }
-    )
+    rng, actions, episodes = np.random.default_rng(5), spec.action_spec, []
+    for steps in (9, 4, 12):
+        seen = rng.normal(size=(steps + 1, 3)).astype(np.float32)
+        numbers = rng.uniform(-1, 1, (steps, actions.continuous_size))
+        choices = rng.integers(0, actions.discrete_branches, (steps, actions.discrete_size))
+        episodes.append(Shown([seen], numbers, choices))
+    write_episodes(Path(DEMO), spec, *episodes)
 
 
 def learn_beside(behavior: Behavior, twin: Learner, updates: int) -> tuple[Mapping[str, float], ...]:
@@ -238,9 +206,16 @@ def learn_beside(behavior: Behavior, twin: Learner, updates: int) -> tuple[Mappi
 
 
 @pytest.fixture(scope="module")
-def results(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Result]:
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The current folder of both ranks."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(tmp_path_factory.mktemp("ranks"))
+        yield Path.cwd()
+
+
+@pytest.fixture(scope="module")
+def results(request: pytest.FixtureRequest, folder: Path) -> dict[str, Result]:
     """The results of all cases that this session tests, from the same two ranks."""
-    folder = tmp_path_factory.mktemp("ranks")
     names = [name for name in CASES if any(name == _case_of(item) for item in request.session.items)]
     meeting, store = open_meeting(2, CPU)
     program = REPOSITORY / "tests" / "programs" / "learner_rank.py"
@@ -251,8 +226,10 @@ def results(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     found = []
     with LearnerRanks(LearnerGroup(meeting, store, 0), [process]) as ranks:
         for name in names:
-            settings = settings_of(CASES[name], folder)
-            behavior = Behavior(name, CASES[name].spec, settings, Compute(CPU, 7))
+            spec, settings = CASES[name]
+            if settings["behavioral_cloning"] is not None:
+                write_demonstration(spec)
+            behavior = Behavior(name, spec, TrainerSettings.model_validate(settings), Compute(CPU, 7))
             twin = ranks.make(name, behavior.collector.selector.spec, behavior.settings, Compute(CPU, 7))
             behavior.prepare()
             twin.prepare(0)

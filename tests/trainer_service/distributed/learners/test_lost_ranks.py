@@ -89,11 +89,3 @@ def test_an_update_without_a_rank_is_undone(
             learner.update(0)
         assert_equal_states(flat(learner.state_dict()), before)
     assert process.poll() == -signal.SIGKILL
-
-
-@pytest.mark.thorough
-def test_ranks_end_by_themselves_when_it_is_over(capfd: pytest.CaptureFixture[str]) -> None:
-    with start_ranks(3, CPU) as ranks:
-        ranks.set_threads(1)
-    assert [process.poll() for process in ranks.processes] == [0, 0]
-    assert capfd.readouterr().err == ""

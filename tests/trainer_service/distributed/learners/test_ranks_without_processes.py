@@ -1,16 +1,21 @@
-"""What is said before learner ranks start: small minibatches are named, trainers that learn nothing refused."""
+"""Learner ranks without processes: what is said before they start, and what rank 0 tells the others."""
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
+from typing import Any
 
 import pytest
 import torch
 
 from trainer_service.config import TrainerSettings
+from trainer_service.distributed.learners import replicated_learner
 from trainer_service.distributed.learners.group import LearnerGroup
 from trainer_service.distributed.learners.ranks import LearnerRanks
-from trainer_service.learning.algorithms.common.learner import Compute
+from trainer_service.distributed.learners.replicated_learner import ReplicatedLearner, serve
+from trainer_service.learning.algorithms import make_learner
+from trainer_service.learning.algorithms.common.learner import Compute, Learner
 from trainer_service.learning.networks.shard import Shard
 from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationSpec
 
@@ -59,3 +64,42 @@ def test_batch_normalization_is_refused_as_no_rank_sees_a_whole_minibatch() -> N
     ):
         LearnerRanks(group).make("Some", SPEC, settings, CPU)
     assert group.said == []
+
+
+class Recorded(LearnerGroup):
+    """The messages of rank 0, for another rank to read."""
+
+    def __init__(self) -> None:
+        self.messages: list[Mapping[str, Any]] = [{"what": "make"}]
+
+    def send(self, message: Mapping[str, Any]) -> None:
+        self.messages.append(message)
+
+    def receive(self) -> Mapping[str, Any]:
+        return self.messages.pop(0)
+
+
+def spied_on(monkeypatch: pytest.MonkeyPatch) -> tuple[Learner, list[tuple[int, int]]]:
+    """A learner, and the steps and leads of its updates."""
+    learner = make_learner(SPEC, TrainerSettings(), CPU)
+    updates: list[tuple[int, int]] = []
+
+    def update(step: int) -> dict[str, float]:
+        updates.append((step, learner.schedule_lead))
+        return {}
+
+    monkeypatch.setattr(learner, "update", update)
+    return learner, updates
+
+
+def test_every_rank_knows_how_far_schedules_are_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
+    group = Recorded()
+    (first, of_first), (other, of_other) = spied_on(monkeypatch), spied_on(monkeypatch)
+    learner = ReplicatedLearner(first, group, 0)
+    for step, lead in ((100, 0), (500, 300)):
+        learner.schedule_lead = lead
+        learner.update(step)
+    group.send({"what": "end"})
+    monkeypatch.setattr(replicated_learner, "_made", lambda *arguments: other)
+    serve(group, CPU.device)
+    assert of_first == of_other == [(100, 0), (500, 300)]
