@@ -89,12 +89,6 @@ def test_returns_of_groups_and_of_agents_without_one_count() -> None:
     assert stats.group_returns.tolist() == [30.0]
 
 
-def test_who_only_acts_has_no_budget() -> None:
-    ball = behavior(VECTOR, max_steps=10, max_episodes=5, learns=False)
-    ball.step, ball.episodes = 10, 5
-    assert not ball.finished
-
-
 def test_pictures_too_small_for_their_encoder_are_refused_by_name() -> None:
     with pytest.raises(UserError, match="behavior 'B': sensor 'camera' shows pictures 16 wide and 30 high"):
         behavior(VECTOR, ObservationSpec("camera", (3, 30, 16)))

@@ -16,7 +16,7 @@ from trainer_service.learning.algorithms.common.observation_selection import (
     with_sharing,
 )
 from trainer_service.running.behaviors import memory_need as counting
-from trainer_service.running.behaviors.memory_need import available_memory, memory_need
+from trainer_service.running.behaviors.memory_need import memory_need
 from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationSpec
 
 CPU = torch.device("cpu")
@@ -62,10 +62,3 @@ def test_a_containers_limit_counts_as_free_memory(tmp_path: Path) -> None:
     assert counting._of_container(tmp_path) == [600]
     (tmp_path / "memory.max").write_text("max\n")
     assert counting._of_container(tmp_path) == []
-
-
-def test_free_memory_is_known_without_the_systems_word(tmp_path: Path) -> None:
-    assert available_memory(CPU) > 2**20
-    assert all(each > 2**20 for each in counting._of_machine(tmp_path / "missing"))
-    (tmp_path / "meminfo").write_text("MemTotal: 9 kB\nMemAvailable:       7 kB\n")
-    assert counting._of_machine(tmp_path / "meminfo") == [7 * 1024]

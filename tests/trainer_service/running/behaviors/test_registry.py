@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -53,11 +55,25 @@ def test_a_team_number_of_more_than_nine_digits_is_refused(team: str) -> None:
 
 
 @pytest.fixture
-def behaviors(make_behavior) -> BehaviorsOfSimulators:
-    def create(name: str, spec: BehaviorSpec, group: int):
-        return make_behavior(name=name, continuous=1)
+def made(make_behavior) -> Callable[..., BehaviorsOfSimulators]:
+    """Behaviors with as many numbers to say as is declared, and these settings."""
 
-    return BehaviorsOfSimulators(create)
+    def make(settings: Mapping[str, Any] | None = None, **more: Any) -> BehaviorsOfSimulators:
+        def create(name: str, spec: BehaviorSpec, group: int) -> Behavior:
+            behavior: Behavior = make_behavior(
+                name=name, continuous=spec.action_spec.continuous_size, **(settings or {})
+            )
+            return behavior
+
+        return BehaviorsOfSimulators(create, **more)
+
+    return make
+
+
+@pytest.fixture
+def behaviors(made) -> BehaviorsOfSimulators:
+    behaviors: BehaviorsOfSimulators = made()
+    return behaviors
 
 
 def asks(*agents: int) -> StepBatch:
@@ -111,16 +127,9 @@ def test_agents_of_a_dropped_simulator_get_no_action(behaviors: BehaviorsOfSimul
     assert behaviors["Walker"].step == 1
 
 
-def unhurried(make_behavior, absence_timeout_s: float) -> BehaviorsOfSimulators:
-    return BehaviorsOfSimulators(
-        lambda name, spec, group: make_behavior(name=name, continuous=1, max_steps=100),
-        absence_timeout_s=absence_timeout_s,
-    )
-
-
-def test_a_behavior_absent_for_too_long_is_not_waited_for(make_behavior) -> None:
+def test_a_behavior_absent_for_too_long_is_not_waited_for(made) -> None:
     for absence_timeout_s, waits in ((0.0, False), (1000.0, True)):
-        behaviors = unhurried(make_behavior, absence_timeout_s)
+        behaviors = made({"max_steps": 100}, absence_timeout_s=absence_timeout_s)
         behaviors.connect(0, "Walker?team=0", SPEC)
         behaviors.connect(1, "Walker?team=0", SPEC)
         behaviors.connect(1, "Other?team=0", SPEC)
@@ -138,12 +147,10 @@ def test_a_behavior_absent_for_too_long_is_not_waited_for(make_behavior) -> None
 
 
 def test_behaviors_that_the_configuration_does_not_name_are_bounded(
-    make_behavior, monkeypatch: pytest.MonkeyPatch
+    made, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("trainer_service.running.behaviors.registry.MAX_UNLISTED", 2)
-    behaviors = BehaviorsOfSimulators(
-        lambda name, spec, group: make_behavior(name=name, continuous=1), listed=["Walker", "Flyer"]
-    )
+    behaviors = made(listed=["Walker", "Flyer"])
     for name in ("A", "Walker", "B"):
         behaviors.connect(0, name, SPEC)
     with pytest.raises(
@@ -154,10 +161,8 @@ def test_behaviors_that_the_configuration_does_not_name_are_bounded(
     behaviors.connect(0, "Flyer", SPEC)
 
 
-def test_no_behavior_shares_a_folder_with_one_of_the_configuration(make_behavior) -> None:
-    behaviors = BehaviorsOfSimulators(
-        lambda name, spec, group: make_behavior(name=name, continuous=1), listed=["Walker"]
-    )
+def test_no_behavior_shares_a_folder_with_one_of_the_configuration(made) -> None:
+    behaviors = made(listed=["Walker"])
     with pytest.raises(
         UserError, match="'WALKER': expected a name that differs in more than case from 'Walker'"
     ):
@@ -200,11 +205,9 @@ HALF_WAY: list[tuple[type, str]] = [
 
 @pytest.mark.parametrize(("owner", "method"), HALF_WAY)
 def test_a_simulator_that_fails_half_way_leaves_nothing_behind(
-    make_behavior, monkeypatch: pytest.MonkeyPatch, owner: type, method: str
+    made, monkeypatch: pytest.MonkeyPatch, owner: type, method: str
 ) -> None:
-    behaviors = BehaviorsOfSimulators(
-        lambda name, spec, group: make_behavior(name=name, continuous=1, trainer_type="mappo", time_horizon=2)
-    )
+    behaviors = made({"trainer_type": "mappo", "time_horizon": 2})
     plain, broken = getattr(owner, method), False
 
     def fail(*arguments: object) -> object:
@@ -236,37 +239,12 @@ def test_a_simulator_that_fails_half_way_leaves_nothing_behind(
     assert len(rows) == 1
 
 
-def test_when_the_learning_team_is_absent_another_learns(make_behavior) -> None:
-    rules = {"team_change": 1000, "save_steps": 1000}
-    behaviors = BehaviorsOfSimulators(
-        lambda name, spec, group: make_behavior(name=name, continuous=1, self_play=rules),
-        absence_timeout_s=0.0,
-    )
-    behaviors.connect(1, "Walker?team=0", SPEC)
-    for team in (1, 2):
-        behaviors.connect(0, f"Walker?team={team}", SPEC)
-    assert behaviors["Walker"].self_play is not None
-    rules = behaviors["Walker"].self_play
-    assert not behaviors.advance_turns()
-    assert rules.learns(0)
-    behaviors.disconnect(1)
-    assert behaviors.advance_turns()
-    assert rules.learns(1)
-    assert not behaviors.advance_turns()
-
-
 OTHER_SPEC = BehaviorSpec((ObservationSpec("sensor_0", (1,)),), ActionSpec(2))
 
 
-def of_spec(make_behavior) -> BehaviorsOfSimulators:
-    """Behaviors that are made of what is declared."""
-    return BehaviorsOfSimulators(
-        lambda name, spec, group: make_behavior(name=name, continuous=spec.action_spec.continuous_size)
-    )
-
-
-def test_a_behavior_without_experience_goes_with_its_last_simulator(make_behavior) -> None:
-    behaviors = of_spec(make_behavior)
+def test_a_behavior_without_experience_goes_with_its_last_simulator(
+    behaviors: BehaviorsOfSimulators,
+) -> None:
     behaviors.connect(0, "Walker", OTHER_SPEC)
     behaviors.connect(1, "Walker", OTHER_SPEC)
     behaviors.disconnect(0)
@@ -280,8 +258,7 @@ def test_a_behavior_without_experience_goes_with_its_last_simulator(make_behavio
     assert not behaviors.is_absent("Walker")
 
 
-def test_a_behavior_with_experience_outlives_its_simulators(make_behavior) -> None:
-    behaviors = of_spec(make_behavior)
+def test_a_behavior_with_experience_outlives_its_simulators(behaviors: BehaviorsOfSimulators) -> None:
     behaviors.connect(0, "Walker", SPEC)
     behaviors.observe(Tick(0, {}, {"Walker": asks(1)}))
     behaviors.act()
@@ -292,9 +269,8 @@ def test_a_behavior_with_experience_outlives_its_simulators(make_behavior) -> No
         behaviors.connect(1, "Walker", OTHER_SPEC)
 
 
-def test_unlisted_behaviors_share_one_budget_of_memory(make_behavior) -> None:
-    behaviors = BehaviorsOfSimulators(
-        lambda name, spec, group: make_behavior(name=name, continuous=1),
+def test_unlisted_behaviors_share_one_budget_of_memory(made) -> None:
+    behaviors = made(
         listed=["Walker"],
         memory_need=lambda name, spec, group: 100 * 2**20,
         available_memory=lambda: 800 * 2**20,
@@ -309,10 +285,10 @@ def test_unlisted_behaviors_share_one_budget_of_memory(make_behavior) -> None:
     behaviors.connect(3, "C", SPEC)
 
 
-def test_networks_beyond_all_memory_are_refused_where_listed(make_behavior) -> None:
-    made: list[str] = []
+def test_networks_beyond_all_memory_are_refused_where_listed() -> None:
+    created: list[str] = []
     behaviors = BehaviorsOfSimulators(
-        lambda name, spec, group: made.append(name),
+        lambda name, spec, group: created.append(name),
         listed=["Walker"],
         memory_need=lambda name, spec, group: 3 * 2**30,
         available_memory=lambda: 2**30,
@@ -321,7 +297,7 @@ def test_networks_beyond_all_memory_are_refused_where_listed(make_behavior) -> N
         UserError, match="need 3,072 MiB, expected at most the 1,024 MiB of memory that are free"
     ):
         behaviors.connect(0, "Walker", SPEC)
-    assert made == []
+    assert created == []
 
 
 @pytest.mark.parametrize(

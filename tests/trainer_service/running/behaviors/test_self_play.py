@@ -59,16 +59,6 @@ def test_a_player_that_leaves_whole_passes_its_turn_on() -> None:
     assert newcomer.learns(5)
 
 
-def test_teams_learn_in_the_order_of_their_ids() -> None:
-    scheduler = TurnScheduler()
-    one = player(scheduler, 4, 1, 2, team_change=10)
-    learning = []
-    for step in range(0, 50, 5):
-        go_on(one, steps=[step])
-        learning.append(scheduler.learning)
-    assert learning == [1, 1, 2, 2, 4, 4, 1, 1, 2, 2]
-
-
 def test_two_behaviors_learn_in_turns_by_their_own_steps() -> None:
     scheduler = TurnScheduler()
     keeper, striker = player(scheduler, 1, team_change=10), player(scheduler, 0, team_change=4)

@@ -3,16 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from clocks import Clock
 
 from trainer_service.running.behaviors.step_rate import StepRate
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now_s = 100.0
-
-    def __call__(self) -> float:
-        return self.now_s
 
 
 @pytest.fixture

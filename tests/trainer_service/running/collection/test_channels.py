@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable
-from pathlib import Path
 from typing import Any
-from uuid import UUID
 
 import pytest
 from google.protobuf.any_pb2 import Any as Envelope
 from google.protobuf.message import Message
 
-from trainer_service.commands.train.run import train
 from trainer_service.config import RunOptions, parse_run_options
 from trainer_service.running.behaviors.behavior import Behavior
 from trainer_service.running.collection.channels import Channels
@@ -29,7 +25,6 @@ from unity_bridge.side_channels import (
     stat_records,
 )
 from unity_bridge.side_channels.channel_hub import ChannelHub
-from unity_bridge.simulators.academy import ECHO
 from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationSpec
 
 
@@ -139,49 +134,3 @@ def test_a_behavior_is_announced_to_a_first_simulator_that_asks(
 
 
 mlagents_alias.install()
-
-from mlagents_envs.side_channel import IncomingMessage, OutgoingMessage, SideChannel  # noqa: E402 (after install)
-
-
-class Caller(SideChannel):  # type: ignore[misc]
-    """Calls into the mountains until it has heard itself three times."""
-
-    def __init__(self, channel_id: UUID = ECHO) -> None:
-        super().__init__(channel_id)
-        self.heard: list[str] = []
-        self._call()
-
-    def on_message_received(self, msg: IncomingMessage) -> None:
-        self.heard.append(msg.read_string())
-        if len(self.heard) < 3:
-            self._call()
-
-    def _call(self) -> None:
-        message = OutgoingMessage()
-        message.write_string(f"call {len(self.heard)}")
-        self.queue_message_to_send(message)
-
-
-@pytest.fixture
-def run(program: Callable[..., Path], workplace: Path) -> Callable[..., None]:
-    """Trains a little on the schoolroom, with these side channels."""
-
-    def go(side_channels: Any, num_envs: int = 1) -> None:
-        settings = {
-            "hyperparameters": {"batch_size": 32, "buffer_size": 64},
-            "network_settings": {"hidden_units": 8, "num_layers": 1},
-            # One may start seconds after the other on a busy machine, and must be heard before the run is over.
-            "max_steps": 120 if num_envs == 1 else 4000,
-        }
-        environment = {"env_path": str(program("schoolroom")), "num_envs": num_envs, "seed": 1}
-        options = parse_run_options({"behaviors": {"Pupil": settings}, "env_settings": environment}).options
-        train(options, side_channels=side_channels)
-
-    return go
-
-
-@pytest.mark.skipif(os.name != "posix", reason="a simulator that is a script")
-def test_a_side_channel_of_mlagents_envs_talks_with_a_simulator(run: Callable[..., None]) -> None:
-    caller = Caller()
-    run([caller])
-    assert caller.heard == ["call 0", "call 1", "call 2"]

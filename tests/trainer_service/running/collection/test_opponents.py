@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -173,17 +173,6 @@ def test_a_team_that_beats_its_past_finds_the_best_move(trainer_type: str) -> No
     assert favourites(actions, IDS[0])[2] > 0.6
 
 
-def test_two_behaviors_learn_in_turns() -> None:
-    ids = ("Hunter?team=1", "Prey?team=0")
-    chosen = settings(play_against_latest_model_ratio=1.0, team_change=100 * AGENTS)
-    behaviors, world = meet(*ids, chosen=chosen), OneThrow(higher_wins, ids)
-    first = play(behaviors, world, games=100)
-    assert favourites(first, "Prey?team=0")[2] > 0.8
-    assert favourites(first, "Hunter?team=1") == pytest.approx(np.full(3, 1 / 3), abs=0.15)
-    second = play(behaviors, world, games=100)
-    assert favourites(second, "Hunter?team=1")[2] > 0.8
-
-
 def test_only_who_learns_is_learned_from_and_counted() -> None:
     behaviors = meet(*IDS, chosen=settings(team_change=10**6))
     play(behaviors, OneThrow(higher_wins, IDS), games=11)
@@ -242,35 +231,3 @@ def test_an_expert_plays_what_the_simulator_says() -> None:
     assert favourites(actions, IDS[1]).tolist() == [0.0, 1.0, 0.0]
     with pytest.raises(UserError, match=r"does not say what an expert would do as 'Duel\?team=0'"):
         play(behaviors, OneThrow(higher_wins, IDS), games=1)
-
-
-def tensors(state: Any) -> Iterator[torch.Tensor]:
-    """Every tensor of nested mappings."""
-    if isinstance(state, torch.Tensor):
-        yield state
-    for each in state.values() if isinstance(state, Mapping) else ():
-        yield from tensors(each)
-
-
-def always(choice: int, trainer_type: str) -> Checkpoint:
-    """A checkpoint of a policy that makes this choice."""
-    checkpoint = checkpoint_of(meet(*IDS, chosen=settings(trainer_type))["Duel"])
-    for tensor in tensors(checkpoint.algorithm):
-        if tensor.dtype == torch.float32:
-            tensor.zero_()
-        if tensor.shape == (CHOICES,):
-            tensor[choice] = 100.0
-    return checkpoint
-
-
-def test_a_policy_of_another_trainer_type_can_be_played_against() -> None:
-    chosen = settings(
-        opponents=["other.safetensors", "self"], play_against_latest_model_ratio=0.0, **SINGLE_RANK
-    )
-    behaviors = meet(*IDS, chosen=chosen, checkpoints={"other.safetensors": always(1, "mappo")})
-    actions = play(behaviors, OneThrow(higher_wins, IDS), games=60)
-    only = [(tick[IDS[1]].discrete == 1).all() for tick in actions]
-    # Every two games another opponent is drawn; one of the two never makes another choice.
-    assert 0.2 < np.mean(only) < 0.8
-    series = behaviors["Duel"].summarize(1.0).series
-    assert {"Self-play/Win Rate/other.safetensors", "Self-play/Win Rate/snapshots"} <= set(series)

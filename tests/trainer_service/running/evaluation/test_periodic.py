@@ -7,39 +7,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-import yaml
-from PIL import Image, ImageSequence
 from run_files import assert_same_state, checkpoint, metrics
-from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from trainer_service.running.evaluation.periodic import step_limit
 
 EPISODE = 18  # agent steps of one episode of the treadmill's three agents
-
-
-@pytest.fixture
-def train(mlagents_style, hosted, configure):
-    """Trains on the treadmill up to a step count; ``evaluation`` is the section of that name."""
-
-    def run(run_id: str, max_steps: int, *flags: str, evaluation: dict[str, Any] | None = None, **settings):
-        hyperparameters = {"batch_size": 32, "buffer_size": 4 * EPISODE, "learning_rate": 0.01}
-        path = configure(
-            "Treadmill",
-            **{
-                "hyperparameters": {**hyperparameters, "learning_rate_schedule": "constant"},
-                "max_steps": max_steps,
-                "summary_freq": EPISODE,
-                "checkpoint_interval": 1000,
-                **settings,
-            },
-        )
-        content = yaml.safe_load(path.read_text())
-        path.write_text(yaml.safe_dump({**content, **({"evaluation": evaluation} if evaluation else {})}))
-        said = mlagents_style("learn", path, f"--run-id={run_id}", "--seed=5", *flags, *hosted("treadmill"))
-        assert said.code == 0, said.err
-        return said
-
-    return run
 
 
 def rows(run_id: str) -> list[dict[str, Any]]:
@@ -140,25 +112,3 @@ def test_an_evaluation_is_given_up_when_the_run_shall_stop(start, configure) -> 
     run.until("The evaluation was given up.")
     assert run.end() == 0
     assert Path("results/long/3DBall/checkpoint.safetensors").is_file()
-
-
-@pytest.mark.thorough
-def test_the_best_episode_of_an_evaluation_is_filmed(mlagents_style, configure) -> None:
-    path = configure("Basic", max_steps=100_000, summary_freq=100)
-    sections = "evaluation: {every_steps: 250, episodes: 2, film: true}\nstop: {target_return: -100}\n"
-    path.write_text(path.read_text() + sections)
-    said = mlagents_style("learn", path, "--env=sim:basic", "--run-id=filmed")
-    assert said.code == 0, said.err
-    assert "The run ends by its rules (stop): target_return is reached, 'Basic' has" in said.out
-    assert "Finished. Everything is in" in said.out
-    (film,) = Path("results/filmed").glob("*.gif")
-    assert f"Filmed {film}" in said.out
-    with Image.open(film) as picture:
-        # Frames that look alike are one, which is shown for longer: this policy may stand still.
-        durations = [frame.info["duration"] for frame in ImageSequence.Iterator(picture)]
-    assert len(durations) > 1 or durations[0] > 1000
-    board = EventAccumulator("results/filmed/Basic")
-    board.Reload()
-    (shown,) = board.Images("Videos_Test")
-    assert shown.encoded_image_string == film.read_bytes()
-    assert film.name == f"film-{shown.step}.gif"

@@ -284,12 +284,3 @@ def test_a_failed_write_leaves_the_earlier_bundle_whole(tmp_path: Path) -> None:
     with pytest.raises(SaveError, match=r"cannot write '.*policy\.mjs'"):
         export_bundles(folder)
     assert (place / "policy.onnx").read_bytes() == b"an earlier one"
-
-
-def test_output_and_bundle_exclude_each_other(tmp_path: Path, mlagents_style: Any) -> None:
-    folder = saved_run(tmp_path, "vector")
-    with pytest.raises(UserError, match="output, bundle: expected one of them, got both"):
-        export(folder.path, output=tmp_path / "a.onnx", bundle=True)
-    said = mlagents_style("export", folder.path, "--output", "a.onnx", "--bundle")
-    assert said.code == 2
-    assert "not allowed with argument" in said.err

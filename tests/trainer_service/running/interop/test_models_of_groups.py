@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +25,7 @@ from trainer_service.running.policy import Policy, by_behavior
 from trainer_service.running.runs.checkpoint import save_checkpoint
 from trainer_service.running.runs.folder import RunFolder
 from unity_bridge.simulators.scene import vector_sensor
-from unity_bridge.specs import ActionSpec, BehaviorSpec, MemberSpec
+from unity_bridge.specs import ActionSpec, MemberSpec
 
 SPEC = padded_spec([member("Leader", 1), member("Runner", 2, camera=True)])
 VECTORS = padded_spec(
@@ -65,7 +64,7 @@ def test_a_model_acts_as_the_policy_of_its_member(
     tmp_path: Path, trainer_type: str, hyper: dict[str, Any]
 ) -> None:
     spec = SPEC if trainer_type == "mappo" else VECTORS
-    behavior = behavior_of(trainer_type, spec, **hyper)
+    behavior = behavior_of(trainer_type, spec, memory=trainer_type == "qmix", **hyper)
     policy = Policy(checkpoint_of(behavior))
     for name, (network, inputs) in models(behavior).items():
         path = tmp_path / f"{name}.onnx"
@@ -83,20 +82,6 @@ def test_a_model_acts_as_the_policy_of_its_member(
 def test_every_importer_reads_members_models_alike(trainer_type: str, hyper: dict[str, Any]) -> None:
     for network, inputs in models(behavior_of(trainer_type, VECTORS, memory=True, **hyper)).values():
         assert_importers_read_alike(onnx.load_model_from_string(to_onnx(network, inputs)))
-
-
-def test_a_model_holds_the_networks_of_its_member_alone() -> None:
-    def size(spec: BehaviorSpec, name: str, share: str) -> int:
-        network, inputs = models(behavior_of("vdn", spec, share=share))[name]
-        model = onnx.load_model_from_string(to_onnx(network, inputs))
-        return sum(int(np.prod(weight.dims)) for weight in model.graph.initializer)
-
-    leader, runner = VECTORS.members
-    alone = size(VECTORS, "Leader", "group")
-    assert size(VECTORS, "Leader", "none") == pytest.approx(alone, abs=20)  # but for what selects
-    assert size(VECTORS, "Runner", "none") > 1.5 * size(VECTORS, "Runner", "group")  # two against one
-    crowd = padded_spec([leader, replace(runner, num_agents=8)])
-    assert size(crowd, "Leader", "none") == pytest.approx(alone, abs=60)
 
 
 @pytest.mark.parametrize("memory", [False, True], ids=["feed-forward", "lstm"])
@@ -121,15 +106,6 @@ def test_a_member_acts_alone_as_within_the_team(memory: bool) -> None:
         assert np.array_equal(actions.discrete, within.discrete[:, : own.discrete_size])
         assert (within.discrete[:, own.discrete_size :] == 0).all()
         assert np.array_equal(remembered, kept)
-
-
-def test_memory_goes_through_a_members_model(tmp_path: Path) -> None:
-    behavior = behavior_of("qmix", VECTORS, memory=True)
-    policy = Policy(checkpoint_of(behavior))
-    for name, (network, inputs) in models(behavior).items():
-        path = tmp_path / f"{name}.onnx"
-        path.write_bytes(to_onnx(network, inputs))
-        assert_model_acts_as_policy(path, policy.member(name), draws=False)
 
 
 def test_members_are_loaded_and_exported_by_name(workplace: Path) -> None:

@@ -250,27 +250,6 @@ def test_it_decides_as_the_policy_does(kind: str) -> None:
     assert_same_decisions(outputs, ppo, observations, allowed, memories)
 
 
-@pytest.mark.parametrize("kind", MEMORY_SIZES)
-def test_the_models_memory_equals_the_policys_over_whole_episodes(kind: str) -> None:
-    ppo, spec, model = exported(kind)
-    session, rows, rng = onnxruntime.InferenceSession(model), 4, np.random.default_rng(9)
-    names = [output.name for output in session.get_outputs()]
-    allowed = np.ones((rows, spec.action_spec.mask_size), np.bool_)
-    memories = np.zeros((rows, ppo.actor.memory_size), np.float32)
-    recurrent = np.zeros((rows, 1, MEMORY_SIZES[kind]), np.float32)
-    for step in range(150):
-        observations = random_observations(spec, rows, seed=step)
-        ended = rng.random(rows) < 0.02
-        memories[ended], recurrent[ended] = 0.0, 0.0
-        feed = {f"obs_{i}": sensor for i, sensor in enumerate(observations)}
-        feed |= {"action_masks": allowed.astype(np.float32), "recurrent_in": recurrent}
-        outputs = dict(zip(names, session.run(None, feed), strict=True))
-        assert_same_decisions(outputs, ppo, observations, allowed, memories)
-        decisions = ppo.actor.act(ActRequest(observations, allowed, memories, True))
-        memories, recurrent = decisions.memories, outputs["recurrent_out"]
-    assert np.ptp(recurrent, axis=0).max() > 1e-3
-
-
 @every_kind
 def test_every_importer_reads_its_graph_alike(kind: str) -> None:
     """Biases of a new network are all zeros, so the exporter merges them; those of an LSTM stay equal."""
@@ -282,38 +261,6 @@ def test_the_operator_set_is_one_that_unity_reads() -> None:
     model = onnx.load_model_from_string(exported("everything")[2])
     assert [(each.domain, each.version) for each in model.opset_import] == [("", export.OPSET)]
     assert export.OPSET <= 15
-
-
-def test_continuous_actions_are_drawn_around_the_mean() -> None:
-    spec = BehaviorSpec((VECTOR,), ActionSpec(2))
-    ppo = made(spec)
-    with torch.no_grad():
-        ppo.actor.network.actions.log_sigma.copy_(torch.tensor([-2.0, -3.0]))
-    rows = 20_000
-    observations = [np.repeat(random_observations(spec, 1, seed=2)[0] / 10, rows, axis=0)]
-    onnxruntime.set_seed(11)
-    outputs = run(model_of(ppo, spec), observations, np.ones((rows, 0)))
-    drawn, likeliest = outputs["continuous_actions"], outputs["deterministic_continuous_actions"]
-    sigma = np.exp([-2.0, -3.0]) / 3
-    assert (np.abs(drawn.mean(axis=0) - likeliest[0]) < 5 * sigma / rows**0.5).all()
-    np.testing.assert_allclose(drawn.std(axis=0), sigma, rtol=0.03)
-
-
-def test_choices_follow_their_probabilities_and_masks() -> None:
-    spec = BehaviorSpec((VECTOR,), ActionSpec(0, (4, 3)))
-    ppo = made(spec)
-    rows = 20_000
-    observations = [np.repeat(random_observations(spec, 1, seed=4)[0], rows, axis=0)]
-    allowed = np.repeat(np.array([[1, 0, 1, 1, 1, 1, 0]], np.bool_), rows, axis=0)
-    onnxruntime.set_seed(12)
-    drawn = run(model_of(ppo, spec), observations, allowed)["discrete_actions"]
-    logits = ppo.actor.policy_network()([torch.from_numpy(observations[0][:1])]).logits[0].detach().double()
-    logits[~torch.from_numpy(allowed[0])] = -torch.inf
-    for branch, columns in enumerate((slice(0, 4), slice(4, 7))):
-        likely = torch.softmax(logits[columns], dim=0).numpy()
-        often = np.bincount(drawn[:, branch], minlength=len(likely)) / rows
-        assert (often[likely == 0] == 0).all()
-        assert (np.abs(often - likely) <= 5 * np.sqrt(likely * (1 - likely) / rows)).all()
 
 
 def test_an_observation_without_influence_is_still_an_input() -> None:

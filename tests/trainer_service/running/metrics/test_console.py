@@ -79,18 +79,6 @@ def test_logged_text_is_escaped_and_cut_to_a_length(kind: type[io.StringIO]) -> 
     assert len(written) < 10_000
 
 
-def test_a_traceback_keeps_its_lines() -> None:
-    stream = io.StringIO()
-    with Console(stream=stream):
-        try:
-            [].pop()
-        except IndexError:
-            logging.getLogger("trainer_service.running.training.learn").exception("It failed.")
-    lines = stream.getvalue().splitlines()
-    assert lines[:2] == ["[ERROR] It failed.", "Traceback (most recent call last):"]
-    assert lines[-1] == "IndexError: pop from empty list"
-
-
 @pytest.mark.parametrize(
     ("how", "shown"),
     [({}, False), ({"verbose": 2}, True), ({"debug": True}, True), ({"log_format": "json"}, True)],
@@ -186,15 +174,6 @@ def test_the_table_is_drawn_only_so_often(monkeypatch: pytest.MonkeyPatch) -> No
         now_s += 1.0
         console.progress("Ball", 1000, 1000, 1.0)
         assert len(stream.getvalue()) > drawn
-
-
-def test_a_terminal_that_cannot_move_its_cursor_gets_lines(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TERM", "dumb")
-    stream = Terminal()
-    with Console(stream=stream) as console:
-        console.progress("Ball", 1, 10, 1.0)
-        console.log("hello")
-    assert stream.getvalue() == "[INFO] hello\n"
 
 
 UNHEARD = """

@@ -8,19 +8,13 @@ import numpy as np
 import pytest
 
 from trainer_service.running.curriculum import CurrentLesson
-from trainer_service.running.metrics import EpisodeStats, Statistics, Summary, json_key
+from trainer_service.running.metrics import Statistics, Summary, json_key
 from trainer_service.running.metrics.jsonl import STANDARD_KEYS, to_json
 from unity_bridge.side_channels import Aggregation, StatMessage
 
 
 def values(drained: Summary) -> dict[str, float]:
     return {tag: series.value for tag, series in drained.series.items()}
-
-
-def test_episode_statistics_by_hand() -> None:
-    stats = EpisodeStats(np.array([1.0, 5.0]), np.array([10.0, 30.0]), np.array([6.0]))
-    assert (stats.episodes, stats.mean_return, stats.std_return) == (2, 3.0, 2.0)
-    assert (stats.mean_length, stats.mean_group_return) == (20.0, 6.0)
 
 
 def test_a_scalar_is_the_mean_over_all_its_values() -> None:

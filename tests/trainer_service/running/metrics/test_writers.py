@@ -19,6 +19,7 @@ from trainer_service.running.metrics import (
     Summary,
     format_return,
     read_rows,
+    short_number,
     summary_line,
 )
 from trainer_service.running.metrics.tensorboard import TensorBoardWriter
@@ -325,3 +326,14 @@ def test_numbers_in_a_line_have_the_digits_of_a_float32(tmp_path: Path) -> None:
     assert (line["Goals"], line["Tiny"], line["Huge"]) == (16_777_217.0, 1e-300, 1e300)
     assert (line["step"], line["env_steps"], line["wall_s"]) == (1000, 250, 123456.789)
     assert np.float32(line["mean_return"]) == np.float32(returns.mean_return)
+
+
+@pytest.mark.parametrize(
+    ("digits", "shown"),
+    [
+        ((), {0.0: "0", 0.25: "0.25", -3.0: "-3", 150_000.0: "150k", 2.5e6: "2.5M", 3e-5: "3e-05", 1e40: "1e+40"}),
+        ((3,), {78_768: "78.8k", 3_000_000: "3M", 6.575: "6.58", 13.694: "13.7", 999_999: "1M", -999.9: "-1k", 0: "0"}),
+    ],
+)  # fmt: skip
+def test_numbers_are_short(digits: tuple[int, ...], shown: dict[float, str]) -> None:
+    assert {value: short_number(value, *digits) for value in shown} == shown

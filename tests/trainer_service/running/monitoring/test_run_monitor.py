@@ -8,17 +8,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from clocks import Clock
 
 from trainer_service.running.monitoring.run_monitor import RunMonitor, SavedState
 from trainer_service.running.runs.layout import RunLayout
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now_s = 100.0
-
-    def __call__(self) -> float:
-        return self.now_s
 
 
 class Source:

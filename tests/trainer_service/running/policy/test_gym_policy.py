@@ -125,12 +125,6 @@ def test_the_environments_own_method_masks(of_three: Policy) -> None:
         assert agent.predict(ZEROS[None], deterministic=False)[0].tolist() == [allowed]
 
 
-def test_the_methods_of_a_vector_environments_copies_mask(of_three: Policy) -> None:
-    env = gymnasium.vector.SyncVectorEnv([lambda i=i: OnlyTwo(i) for i in (1, 0)])
-    chosen, _ = of_three.wrap(env).predict(np.zeros((2, 2), np.float32), deterministic=False)
-    assert chosen.tolist() == [1, 0]
-
-
 def test_a_copy_acts_alike_and_asks_no_environment(of_three: Policy, caplog: Any) -> None:
     agent = of_three.wrap(OnlyTwo())
     agent.predict(ZEROS)

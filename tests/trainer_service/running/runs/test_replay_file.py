@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import io
 import os
@@ -19,7 +18,7 @@ from replay_files import save_replay_file
 from trainer_service.errors import UserError
 from trainer_service.learning.replay import lent_rows
 from trainer_service.learning.replay.ring import Ring
-from trainer_service.running.runs.files import Replacement, SaveError, remove_leftovers
+from trainer_service.running.runs.files import Replacement, SaveError
 from trainer_service.running.runs.replay_file import ReplayFile, ReplayStamp
 
 
@@ -40,13 +39,6 @@ def loaded(path: Path) -> dict[str, Any]:
 
     ReplayFile(path).load(keep)
     return kept
-
-
-def test_saved_content_is_loaded_unchanged(path: Path) -> None:
-    kept = loaded(path)
-    assert kept["steps"].tolist() == [0, 1, 2, 3, 4, 5]
-    assert kept["flags"].shape == (2, 3)
-    assert kept["none"].shape == (0,)
 
 
 def rewritten(
@@ -243,38 +235,6 @@ def test_files_of_a_buffer_that_was_not_loaded_are_not_taken_for_its_own(tmp_pat
     assert {name.split("-")[1] for name in rows_files(tmp_path)} == {"101"}  # none was written over
 
 
-def test_ends_of_trajectories_that_move_are_written_anew(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(lent_rows, "BLOCK_BYTES", 1)
-    ends = {"terminated": np.empty(4, np.bool_), "number": np.empty(4, np.int64)}
-    ring = Ring(40, {"segment": np.empty(2, np.int64)}, ends)
-    file, added = ReplayFile(tmp_path / "replay.npz"), 0
-    for lengths in (*([10] for _ in range(40)), [1] * 14):
-        numbers = added + np.arange(len(lengths))
-        added += len(lengths)
-        ends = {"terminated": numbers % 3 == 0, "number": numbers}
-        ring._append({"segment": np.repeat(numbers, lengths)}, ends)
-        if added < 40:
-            continue
-        with Replacement() as files:
-            file.hold(ring.state())(files, ReplayStamp(0, 0))
-        assert saved(file.path) == plain(ring.state())
-
-
-def test_a_column_that_changes_its_type_is_written_anew(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(lent_rows, "BLOCK_BYTES", 1)
-    buffer = Buffer(tmp_path, wide=16)
-    buffer.add(30, np.uint8)
-    buffer.save(100)
-    buffer.add(2, np.float32)
-    buffer.save(102)
-    assert saved(buffer.file.path) == plain(buffer.state())
-    assert saved(buffer.file.path)["steps.seen"][0] == "float32"
-
-
 class SmallDisk:
     """A disk that is full after so many files."""
 
@@ -304,44 +264,6 @@ def test_a_save_that_fails_leaves_what_was_saved(
     assert (sorted(tmp_path.iterdir()), saved(buffer.file.path)) == (before, content)
     buffer.save(120)
     assert saved(buffer.file.path) == plain(buffer.state())
-
-
-class Killed(BaseException):
-    """The end of a process, where it happens."""
-
-
-@pytest.mark.usefixtures("small_blocks")
-@pytest.mark.parametrize("call", ["replace", "unlink"])
-@pytest.mark.parametrize("at", [0, 1, 4])
-def test_a_kill_at_any_moment_leaves_one_of_the_two_states(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str, at: int
-) -> None:
-    buffer = Buffer(tmp_path)
-    buffer.add(36)
-    buffer.save(100)
-    states = [plain(buffer.state())]
-    buffer.add(20)
-    states.append(plain(buffer.state()))
-    real, calls = getattr(os, call), []
-
-    def die(*arguments: Any, **keywords: Any) -> None:
-        calls.append(arguments)
-        if len(calls) > at:
-            raise Killed
-        real(*arguments, **keywords)
-
-    with monkeypatch.context() as patched, contextlib.suppress(Killed):
-        patched.setattr(os, call, die)
-        buffer.save(120)
-    assert saved(buffer.file.path) in states
-    resumed = Buffer(tmp_path)
-    resumed.load()
-    resumed.save(130)
-    remove_leftovers(tmp_path)
-    listed = {name for kind in ("steps", "finals") for name in rows_files(tmp_path, kind)}
-    assert {path.name for path in tmp_path.iterdir()} == {"replay.npz", *listed}
-    assert saved(resumed.file.path) == plain(resumed.state())
-    assert len(rows_files(tmp_path)) == len(range(0, len(resumed.ring), 10))
 
 
 @pytest.fixture

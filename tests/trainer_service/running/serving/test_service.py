@@ -35,9 +35,9 @@ def open_kind(tmp_path: Path) -> Iterator[Callable[..., tuple[Service, Policy]]]
     """Serves an untrained policy of a kind, and returns it, loaded by ``load_policy``, beside the service."""
     opened = []
 
-    def begin(kind: str, **limits: Any) -> tuple[Service, Policy]:
+    def begin(kind: str) -> tuple[Service, Policy]:
         folder = save(behavior_of(kind), tmp_path / kind)
-        context = service(served_runs({kind: folder}, **limits))
+        context = service(served_runs({kind: folder}))
         opened.append(context)
         return context.__enter__(), load_policy(folder, "Player" if kind == "member" else None)
 
@@ -77,22 +77,6 @@ def test_greedy_actions_are_those_of_load_policy_over_episodes(open_kind, kind: 
         if policy.spec.action_spec.discrete_size:
             np.testing.assert_array_equal(answer.discrete, actions.discrete)
         assert (answer.kept, answer.step) == (kept, 100)
-
-
-@pytest.mark.parametrize("kind", ["vector", "hybrid"])
-def test_drawn_actions_have_the_policy_s_distribution(open_kind, kind: str) -> None:
-    opened, policy = open_kind(kind)
-    one = Rows.of(policy, 1, np.random.default_rng(5))
-    rows = Rows([np.repeat(each, 4000, axis=0) for each in one.observations])
-    drawn = Answer.of(opened.client.act(request(rows, policy, draw=True)), policy)
-    own = policy.act(rows.observations, deterministic=False)
-    np.testing.assert_allclose(drawn.continuous.mean(axis=0), own.continuous.mean(axis=0), atol=0.03)
-    np.testing.assert_allclose(drawn.continuous.std(axis=0), own.continuous.std(axis=0), atol=0.03)
-    for branch, choices in enumerate(policy.spec.action_spec.discrete_branches):
-        shares = [
-            np.bincount(each[:, branch], minlength=choices) / 4000 for each in (drawn.discrete, own.discrete)
-        ]
-        np.testing.assert_allclose(*shares, atol=0.04)
 
 
 def test_observations_may_be_named_and_pictures_bytes(open_kind) -> None:
@@ -223,21 +207,6 @@ def test_runs_are_apart_and_one_of_several_must_be_named(tmp_path: Path) -> None
             assert (answer.kept, answer.step) == ([False], policy.step)
         call = opened.client.act.future(request(rows, policies["a"], ids=["me"]))
         assert call.details() == "run: one of several runs must be named; served are a, b"
-
-
-def test_the_caller_that_was_silent_longest_is_forgotten_first(open_kind) -> None:
-    opened, policy = open_kind("LSTM", most=3)
-
-    def kept(*ids: str) -> list[bool]:
-        rows = Rows([np.ones((len(ids), 3), np.float32)])
-        return Answer.of(opened.client.act(request(rows, policy, ids=ids)), policy).kept
-
-    assert kept("a", "b", "c") == [False] * 3
-    assert kept("a", "d") == [True, False]  # in the place of b
-    assert kept("a", "c", "d") == [True] * 3
-    assert kept("b") == [False]
-    assert kept(*"abcdefgh") == [False, True, True, True, *[False] * 4]
-    assert len(opened.served["LSTM"].policies["LSTM"].memories) == 3
 
 
 def test_a_newer_checkpoint_is_followed_without_a_lost_call(tmp_path: Path) -> None:

@@ -55,19 +55,3 @@ def test_several_simulators_need_something_to_start(workplace: Path) -> None:
     ):
         trainer_service.train({"env_settings": {"num_envs": 3}}, run_id="many")
     assert not Path("results").exists()
-
-
-@pytest.mark.thorough
-def test_a_bundled_simulator_attaches_and_leaves_with_the_run(start, configure, free_port: int) -> None:
-    configure("Basic", max_steps=600)
-    run = start("learn", "config.yaml", f"--port={free_port}", "--seed=1")
-    run.until("Listening on port")
-    passing = start("simulate", "sim:basic", "--mlagents-port", free_port, "--episodes", 1)
-    assert passing.end() == 0, passing.output
-    assert "1 episodes are complete" in passing.output
-    run.until("stopped by itself (status 400)")
-    staying = start("simulate", "sim:basic", "--mlagents-port", free_port, "--agents", 4)
-    assert run.end() == 0, run.output
-    assert "Finished. Everything is in results/ppo" in run.output
-    assert staying.end() == 0, staying.output
-    assert "the trainer ended the conversation" in staying.output

@@ -6,7 +6,7 @@ A new type is covered by being registered: its settings tell what it is, and its
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -89,8 +89,8 @@ LIKE_ANOTHER = ("dqn_share", "dqn_consensus", "idqn", "vdn", "happo", "coma", "d
     [pytest.param(each, marks=[pytest.mark.thorough] * (each in LIKE_ANOTHER)) for each in ALGORITHMS],
 )
 def test_it_is_trained_resumed_scored_and_exported(
-    mlagents_style: Callable[..., Any],
-    configure: Callable[..., Path],
+    mlagents_style,
+    configure,
     workplace: Path,
     monkeypatch: pytest.MonkeyPatch,
     trainer_type: str,

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-import signal
 import sys
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ import gymnasium
 import numpy as np
 import pytest
 from every_trainer import settings_of
-from processes import Process, write_configuration
+from processes import write_configuration
 
 import trainer_service
 from trainer_service.running.runs.checkpoint import load_checkpoint
@@ -23,7 +22,6 @@ from unity_bridge.errors import SimulatorLost
 pytestmark = pytest.mark.process
 
 SOURCE = """
-import os, signal, time
 import gymnasium, numpy
 
 class Odd(gymnasium.Env):
@@ -31,21 +29,13 @@ class Odd(gymnasium.Env):
     action_space = gymnasium.spaces.Discrete(2)
     time = 0
 
-    def __init__(self, habit=""):
-        self.habit = habit
-
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
         return self.np_random.uniform(-1, 1, 1).astype(numpy.float32), {}
 
     def step(self, action):
         self.time += 1
-        if self.habit == "prints":
-            print("so many words")
-        if self.habit == "crashes" and self.time == 300:
-            time.sleep(1)  # so that something is saved
-        if self.habit == "crashes" and self.time == 500:
-            os.kill(os.getpid(), signal.SIGSEGV)
+        print("so many words")
         seen = self.np_random.uniform(-1, 1, 1).astype(numpy.float32)
         return seen, float(action == 1), self.time % 20 == 0, False, {}
 """
@@ -53,14 +43,10 @@ class Odd(gymnasium.Env):
 
 @pytest.fixture
 def odd(workplace: Path) -> Iterator[str]:
-    """A module in the current folder, whose environment has a habit."""
+    """A module in the current folder, whose environment prints."""
     (workplace / "odd_environments.py").write_text(SOURCE)
     yield "gym:odd_environments:Odd"
     sys.modules.pop("odd_environments", None)
-
-
-def habit(name: str) -> tuple[str, ...]:
-    return ("--env-args", "--env-kwargs", json.dumps({"habit": name}))
 
 
 def saved_in(folder: Path) -> dict[str, bytes]:
@@ -76,7 +62,7 @@ def saved_in(folder: Path) -> dict[str, bytes]:
     ],
 )
 def test_results_are_those_of_a_process_bit_for_bit(
-    mlagents_style: Callable[..., Any], workplace: Path, trainer_type: str, env: str, behavior: str
+    mlagents_style, workplace: Path, trainer_type: str, env: str, behavior: str
 ) -> None:
     write_configuration(workplace, {behavior: settings_of(trainer_type, max_steps=300, summary_freq=150)})
     found = []
@@ -88,44 +74,15 @@ def test_results_are_those_of_a_process_bit_for_bit(
     assert found[0] == found[1]
 
 
-def test_prints_leave_the_lines_on_standard_output_alone(
-    mlagents_style: Callable[..., Any], configure: Callable[..., Path], odd: str
-) -> None:
+def test_prints_leave_the_lines_on_standard_output_alone(mlagents_style, configure, odd: str) -> None:
     configure("Odd", max_steps=100)
-    learn = mlagents_style(
-        "learn", "config.yaml", f"--env={odd}", "--run-id=p", "--log-format=json", *habit("prints")
-    )
+    learn = mlagents_style("learn", "config.yaml", f"--env={odd}", "--run-id=p", "--log-format=json")
     assert learn.code == 0
     assert "so many words" in learn.err
     for line in learn.out.splitlines():
         json.loads(line)
     evaluate = mlagents_style("evaluate", "p", "--episodes=2", "--json")
     assert json.loads(evaluate.out)["behaviors"]["Odd"]["episodes"] == 2
-
-
-@pytest.fixture
-def learn(workplace: Path, odd: str, start: Callable[..., Process]) -> Callable[..., Process]:
-    """Starts a run in a process of its own."""
-
-    def begin(name: str, *flags: str, **settings: Any) -> Process:
-        write_configuration(workplace, {"Odd": settings_of("ppo", summary_freq=100, **settings)})
-        return start("learn", "config.yaml", f"--env={odd}", "--run-id=r", *flags, *habit(name))
-
-    return begin
-
-
-@pytest.mark.thorough
-def test_a_crash_in_c_is_shown_with_its_line_and_costs_what_is_not_saved(
-    learn: Callable[..., Process],
-) -> None:
-    crashed = learn("crashes", "--autosave-interval-s=1", max_steps=2000)
-    assert crashed.end() == -signal.SIGSEGV
-    assert "Segmentation fault" in crashed.output
-    assert 'odd_environments.py", line' in crashed.output
-    assert "runs in this process (--isolate: in one of its own)" in crashed.output
-    resumed = learn("", "--resume", max_steps=600)
-    assert resumed.end() == 0
-    assert "Step: 100." not in resumed.output
 
 
 class Breaking(gymnasium.Env[Any, Any]):

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from run_files import metrics
 
 CLONING: dict[str, Any] = {"behavioral_cloning": {"demo_path": "expert.demo", "samples_per_update": 64}}
 GAIL: dict[str, Any] = {"reward_signals": {"extrinsic": {}, "gail": {"demo_path": "expert.demo"}}}
@@ -29,52 +30,40 @@ def test_a_recording_of_another_scene_is_refused_by_name(mlagents_style, configu
     assert "Traceback" not in said.err
 
 
-def test_an_imitating_run_resumes_and_scores_without_its_recording(
-    mlagents_style, configure, recorded: Path
+DEMONSTRATED = {"demo_path": "expert.demo", "demo_share": 0.25}
+REPLAYING: dict[str, Any] = {
+    "trainer_type": "sac",
+    "hyperparameters": {"batch_size": 32, "buffer_size": 1000, "steps_per_update": 8, "replay": DEMONSTRATED},
+}
+
+
+@pytest.mark.parametrize(
+    ("settings", "told", "complaint"),
+    [
+        ({**CLONING, **GAIL}, ("pretraining_loss", "gail_loss"), "'expert.demo' does not exist"),
+        # A step costs 0.001, which is all that a run earns so soon; the brick of 2 is in the recording alone.
+        (REPLAYING, ("extrinsic_reward",), "hyperparameters.replay.demo_path: expected a .demo file"),
+    ],
+    ids=["cloning and GAIL", "replay"],
+)
+def test_an_imitating_run_resumes_with_its_recording_alone(
+    mlagents_style, configure, recorded: Path, settings: dict[str, Any], told: tuple[str, ...], complaint: str
 ) -> None:
-    configure("Pyramids", **CLONING, **GAIL)
-    said = mlagents_style("learn", "config.yaml", "--env=sim:pyramids")
+    line = ("learn", "config.yaml", "--env=sim:pyramids")
+    configure("Pyramids", **settings)
+    said = mlagents_style(*line)
     assert said.code == 0, said.err
-    summaries = [json.loads(line) for line in Path("results/ppo/metrics.jsonl").read_text().splitlines()]
-    learned = [each for each in summaries if "pretraining_loss" in each]
-    assert learned
-    assert all(each["pretraining_loss"] > 0.0 and each["gail_loss"] > 0.0 for each in learned)
-    configure("Pyramids", **CLONING, **GAIL, max_steps=800)
-    said = mlagents_style("learn", "config.yaml", "--env=sim:pyramids", "--resume")
+    for name in told:
+        assert max(row[name] for row in metrics("ppo") if name in row) > 0.0
+    configure("Pyramids", **settings, max_steps=800)
+    said = mlagents_style(*line, "--resume")
     assert said.code == 0, said.err
     recorded.unlink()
     said = mlagents_style("evaluate", "ppo", "--episodes=2", "--json")
     assert said.code == 0, said.err
-    said = mlagents_style("learn", "config.yaml", "--env=sim:pyramids", "--resume")
+    said = mlagents_style(*line, "--resume")
     assert said.code == 2
-    assert "'expert.demo' does not exist" in said.err
-
-
-def test_a_run_that_replays_demonstrations_resumes_with_its_recording_alone(
-    mlagents_style, configure, recorded: Path
-) -> None:
-    hyper = {"batch_size": 32, "buffer_size": 1000, "steps_per_update": 8}
-    replaying = {
-        "trainer_type": "sac",
-        "hyperparameters": {**hyper, "replay": {"demo_path": "expert.demo", "demo_share": 0.25}},
-    }
-    configure("Pyramids", **replaying)
-    said = mlagents_style("learn", "config.yaml", "--env=sim:pyramids", "--run-id=shown")
-    assert said.code == 0, said.err
-    summaries = [json.loads(line) for line in Path("results/shown/metrics.jsonl").read_text().splitlines()]
-    # The reward of −0.001 for a step is all that its own steps earn so soon; the brick of 2 is in the recording alone.
-    rewards = [each["extrinsic_reward"] for each in summaries if "extrinsic_reward" in each]
-    assert rewards
-    assert max(rewards) > 0.0
-    configure("Pyramids", **replaying, max_steps=800)
-    said = mlagents_style("learn", "config.yaml", "--env=sim:pyramids", "--run-id=shown", "--resume")
-    assert said.code == 0, said.err
-    recorded.unlink()
-    said = mlagents_style("evaluate", "shown", "--episodes=2", "--json")
-    assert said.code == 0, said.err
-    said = mlagents_style("learn", "config.yaml", "--env=sim:pyramids", "--run-id=shown", "--resume")
-    assert said.code == 2
-    assert "behaviors.Pyramids.hyperparameters.replay.demo_path: expected a .demo file" in said.err
+    assert complaint in said.err
 
 
 @pytest.mark.thorough

@@ -72,34 +72,9 @@ def test_basic_by_deep_q_learning(learn) -> None:
     assert learn({"behaviors": {"Basic": settings}}, "sim:basic") >= 0.9
 
 
-@thorough
-def test_hybrid(learn, bundled) -> None:
-    # Random play returns −0.94, the best 5.86.
-    assert learn(bundled("hybrid", max_steps=40_000), "sim:hybrid", "--num-envs=2") >= 2.0
-
-
-@thorough
-def test_cartpole(learn, bundled) -> None:
-    assert learn(bundled("cartpole"), "gym:CartPole-v1") >= 475
-
-
 @pytest.mark.thorough
 def test_3dball(learn, bundled) -> None:
     assert learn(bundled("3dball", max_steps=100_000), "sim:3dball") >= 95
-
-
-@thorough
-def test_pendulum_off_policy_in_a_tenth_of_the_steps(learn, bundled) -> None:
-    assert learn(bundled("pendulum_sac", max_steps=12_000), "gym:Pendulum-v1") >= -300
-
-
-@thorough
-def test_gridworld_from_pixels(learn, bundled) -> None:
-    # On nine of the board's cells, which takes a tenth of the steps. Who cannot tell the goals apart returns less than
-    # 0, as chance does, and the best 0.98.
-    fixed = ("--env-args", "--parameter", "gridSize=3")
-    options = bundled("gridworld", max_steps=10_000)
-    assert learn(options, "sim:gridworld", *fixed, judge=("--stochastic",)) >= 0.5
 
 
 @thorough

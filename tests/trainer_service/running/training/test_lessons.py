@@ -9,13 +9,10 @@ import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-from unittest.mock import ANY
 
 import pytest
 import yaml
-from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-
-from trainer_service.running.runs.checkpoint import read_content
+from run_files import checkpoint, metrics
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals, and simulators that are scripts")
 
@@ -34,7 +31,7 @@ def lesson(name: str, height: Any, *, beyond: float | None = None, **criteria: A
 
 
 @pytest.fixture
-def school(configure: Callable[..., Path], program: Callable[..., Path]) -> Callable[..., list[str]]:
+def school(configure, program) -> Callable[..., list[str]]:
     """Writes a configuration with these lessons of ``height``; returns the words of the command to run it."""
 
     def write(*lessons: dict[str, Any], **settings: Any) -> list[str]:
@@ -48,18 +45,9 @@ def school(configure: Callable[..., Path], program: Callable[..., Path]) -> Call
     return write
 
 
-def status(run: Path = RUN) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((run / "run_logs/training_status.json").read_text())
+def status() -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((RUN / "run_logs/training_status.json").read_text())
     return found
-
-
-def saved_step() -> int:
-    step: int = read_content(RUN / "Pupil/checkpoint.safetensors")["step"]
-    return step
-
-
-def metrics(run: Path = RUN) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
 
 
 def heard(run: Path = RUN) -> list[str]:
@@ -79,32 +67,11 @@ def test_a_lesson_that_is_learned_is_followed_by_the_next(mlagents_style, school
     assert heard() == ["reset", "height 1.000", "height 2.000"]
     assert (status()["height"], status()["gravity"]) == ({"lesson_num": 1}, {"lesson_num": 0})
     # 20 episodes are five rounds. The sixth was under way when its lesson ended: its return is 3 still.
-    assert [line["mean_return"] for line in metrics()] == [3.0] * 6 + [6.0] * 4
-    lessons = [line["lesson"]["height"] for line in metrics()]
+    assert [line["mean_return"] for line in metrics("ppo")] == [3.0] * 6 + [6.0] * 4
+    lessons = [line["lesson"]["height"] for line in metrics("ppo")]
     assert lessons == ["low"] * 4 + ["high"] * 6
-    assert [line["lesson_number/height"] for line in metrics()] == [0.0] * 4 + [1.0] * 6
-    assert {line["lesson_number/gravity"] for line in metrics()} == {0.0}
-
-
-def test_statistics_of_the_simulator_stand_beside_ours(mlagents_style, school) -> None:
-    said = mlagents_style(*school(*TWO, max_steps=2 * ROUND, summary_freq=2 * ROUND))
-    assert said.code == 0, said.err
-    (told,) = metrics()  # at the beginning of the first round, the second and the third
-    assert {key: value for key, value in told.items() if key.startswith("School/")} == {
-        "School/AVERAGE": 1.0,
-        "School/MOST_RECENT": 1.0,
-        "School/SUM": 3.0,
-        "School/HISTOGRAM": 1.0,
-        "School/HISTOGRAM_hist": {"edges": ANY, "counts": [*[0] * 15, 3, *[0] * 14]},
-    }
-    events = EventAccumulator(str(RUN / "Pupil"))
-    events.Reload()
-    assert events.Scalars("School/SUM")[0].value == 3.0
-    assert events.Histograms("School/HISTOGRAM_hist")[0].histogram_value.num == 3
-    assert events.Scalars("Environment/Lesson Number/height")[0].value == 0.0
-    gauges = json.loads((RUN / "run_logs/timers.json").read_text())["gauges"]
-    assert gauges["Pupil.Environment.LessonNumber.height.mean"]["value"] == 0.0
-    assert gauges["Pupil.School.SUM.sum"]["max"] == 3.0
+    assert [line["lesson_number/height"] for line in metrics("ppo")] == [0.0] * 4 + [1.0] * 6
+    assert {line["lesson_number/gravity"] for line in metrics("ppo")} == {0.0}
 
 
 FIRST_OF_THREE = lesson("first", 1, beyond=2.5, min_lesson_length=20)
@@ -119,7 +86,7 @@ def test_a_run_killed_after_a_lesson_resumes_in_the_next(start, mlagents_style, 
     run.signal(signal.SIGKILL)
     run.end()
     # No checkpoint was due yet: the lesson's end alone renewed what --resume goes on from.
-    step = saved_step()
+    step = checkpoint("ppo", "Pupil")["step"]
     assert step == 5 * ROUND
     assert status()["height"] == {"lesson_num": 1}
     assert "recent_returns" not in status()["Pupil"]
@@ -149,7 +116,7 @@ def test_lessons_are_those_of_the_checkpoint_that_a_run_goes_on_from(mlagents_st
     # Sixteen episodes were counted then, so the lesson ends after one round more, as it did the first time.
     assert f"Resuming 'Pupil' from step {4 * ROUND}." in said.out
     assert "Parameter 'height' is in lesson 'first'" in said.out
-    assert [line["lesson"]["height"] for line in metrics()] == ["first"] * 4 + ["second"] * 5
+    assert [line["lesson"]["height"] for line in metrics("ppo")] == ["first"] * 4 + ["second"] * 5
 
 
 def test_a_policy_is_scored_in_the_lesson_its_run_reached(mlagents_style, school) -> None:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ from recorded_runs import recorder_of, stored, write_at
 from trainer_service.learning.algorithms.common.member_policy import ExportModel
 from trainer_service.running.behaviors.behavior import Behavior
 from trainer_service.running.behaviors.saving import checkpoint_of
-from trainer_service.running.interop.onnx_export import export_policy, export_run, to_onnx
+from trainer_service.running.interop.onnx_export import export_policy, to_onnx
 from trainer_service.running.policy import Policy
 from trainer_service.running.runs.checkpoint import load_checkpoint, save_checkpoint
 from trainer_service.running.runs.folder import RunFolder
@@ -30,7 +29,7 @@ def folder(workplace: Path) -> Iterator[RunFolder]:
 
 
 @pytest.fixture
-def walker(make_behavior: Callable[..., Behavior]) -> Behavior:
+def walker(make_behavior) -> Behavior:
     return make_behavior(
         name="Two Legs", sizes=(3,), continuous=2, checkpoint_interval=100, keep_checkpoints=2
     )
@@ -116,23 +115,15 @@ def finished(folder: RunFolder, walker: Behavior) -> RunFolder:
     return folder
 
 
-def test_models_are_written_again_from_the_newest_checkpoints(finished: RunFolder) -> None:
-    written = export_run(finished)
-    assert {path.name: (policy.behavior, policy.step) for path, policy in written.items()} == {
-        "Two Legs.onnx": ("Two Legs", 200),
-        "Wings.onnx": ("Wings", 200),
-    }
-    for path in written:
-        onnx.checker.check_model(onnx.load(path))
-
-
-def test_the_command_says_what_it_wrote(mlagents_style: Callable[..., Any], finished: RunFolder) -> None:
+def test_models_are_written_again_from_the_newest_checkpoints(mlagents_style, finished: RunFolder) -> None:
     said = mlagents_style("export", "run", "--output=out")
     assert said.code == 0, said.err
     assert said.out.splitlines() == [
         "Exported Two Legs (step 200) to out/Two Legs.onnx",
         "Exported Wings (step 200) to out/Wings.onnx",
     ]
+    for path in Path("out").iterdir():
+        onnx.checker.check_model(onnx.load(path))
 
 
 @pytest.mark.parametrize(
@@ -145,20 +136,9 @@ def test_the_command_says_what_it_wrote(mlagents_style: Callable[..., Any], fini
     ],
 )  # fmt: skip
 def test_what_cannot_be_exported_is_named(
-    mlagents_style: Callable[..., Any], finished: RunFolder, flags: list[str], expected: str
+    mlagents_style, finished: RunFolder, flags: list[str], expected: str
 ) -> None:
     said = mlagents_style("export", "run", *flags)
     assert said.code == 2
     assert expected in said.err
     assert models(finished) == []
-
-
-def test_a_checkpoint_from_elsewhere_writes_nothing_outside_of_the_output(
-    mlagents_style: Callable[..., Any], finished: RunFolder, workplace: Path
-) -> None:
-    path = workplace / "theirs.safetensors"
-    save_checkpoint(replace(load_checkpoint(finished.checkpoint("Wings")), behavior="../../esc/pwn"), path)
-    said = mlagents_style("export", "run", "--checkpoint=theirs.safetensors", "--output=out/a/b")
-    assert said.code == 2
-    assert "the behavior's name '../../esc/pwn' must not contain slashes" in said.err
-    assert not list(workplace.rglob("*.onnx"))

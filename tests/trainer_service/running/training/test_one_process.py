@@ -12,7 +12,7 @@ import signal
 import sys
 import warnings
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ import numpy as np
 import pytest
 import torch
 from every_trainer import SMALL, settings_of
-from processes import Process, write_configuration
+from processes import write_configuration
 
 import trainer_service
 from trainer_service import Callback, RunView
@@ -267,7 +267,7 @@ class Leaving(gymnasium.Env):
     ("early", "code", "words"), [(True, 2, "raised SystemExit(0)"), (False, 1, "called os._exit(0)")]
 )
 def test_an_environment_that_exits_is_an_error(
-    workplace: Path, start: Callable[..., Process], early: bool, code: int, words: str
+    workplace: Path, start, early: bool, code: int, words: str
 ) -> None:
     (workplace / "leaving.py").write_text(LEAVING)
     write_configuration(workplace, {"Leaving": SETTINGS})

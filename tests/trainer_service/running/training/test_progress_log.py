@@ -15,7 +15,7 @@ from trainer_service.learning.kernels import SLOW
 from trainer_service.running.behaviors.behavior import Behavior
 from trainer_service.running.collection.collector import BehaviorTick
 from trainer_service.running.metrics.console import Console
-from trainer_service.running.training.progress_log import ProgressLog
+from trainer_service.running.training.progress_log import ExchangeHint, ProgressLog
 from unity_bridge.steps import StepBatch
 
 
@@ -40,7 +40,7 @@ class Run:
 
 
 @pytest.fixture
-def run(make_behavior: Callable[..., Behavior]) -> Iterator[Run]:
+def run(make_behavior) -> Iterator[Run]:
     stream = io.StringIO()
     with Console(tty=False, stream=stream) as console:
         yield Run(console, stream, make_behavior(name="Ball"))
@@ -77,7 +77,7 @@ def test_after_30_seconds_without_a_summary_a_line_comes(run: Run) -> None:
     assert "Mean return of 1 episode since the last summary: 160.000." in line
 
 
-def test_a_budget_of_episodes_is_shown_and_forecast(make_behavior: Callable[..., Behavior]) -> None:
+def test_a_budget_of_episodes_is_shown_and_forecast(make_behavior) -> None:
     stream = io.StringIO()
     with Console(tty=False, stream=stream) as console:
         counted = Run(console, stream, make_behavior(name="Ball", max_episodes=4))
@@ -126,9 +126,7 @@ def test_a_run_without_simulators_says_what_it_waits_for(run: Run) -> None:
 
 
 @pytest.fixture
-def announced(
-    make_behavior: Callable[..., Behavior], monkeypatch: pytest.MonkeyPatch
-) -> Callable[[str], list[tuple[int, int]]]:
+def announced(make_behavior, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], list[tuple[int, int]]]:
     """Makes one update of a learner, and returns what it said of its progress: minibatch, and of how many."""
 
     def update(trainer_type: str) -> list[tuple[int, int]]:
@@ -151,3 +149,51 @@ def test_an_update_of_a_learner_counts_its_minibatches(
     heard = announced(trainer_type)
     assert heard == [(number, len(heard)) for number in range(len(heard))]
     assert len(heard) >= 12
+
+
+class Measured:
+    """Timers that say what a test wants."""
+
+    def __init__(self) -> None:
+        self.blocks: dict[str, tuple[float, int]] = {}
+
+    def spent(self, name: str) -> tuple[float, int]:
+        return self.blocks.get(name, (0.0, 0))
+
+
+def said_after_a_window(
+    *, exchanging_s: float, agents: int, updates: int = 1, env: str | None = "gym:CartPole-v1"
+) -> list[str]:
+    """Advice after 20 s, 100 000 decisions later and 20 s after that."""
+    timers = Measured()
+    hint = ExchangeHint(timers, env, 1)  # type: ignore[arg-type]  # as far as it is asked
+    said = [hint.check(100.0, 0)]
+    for window in (1, 2):
+        timers.blocks = {
+            "receive": (window * exchanging_s, 100_000 * window),
+            "act": (0.0, 10_000 * window),
+            "update": (0.0, updates * window),
+        }
+        said += [hint.check(100.0 + 20.0 * window, window * 10_000 * agents)]
+    return [text for text in said if text]
+
+
+def test_time_spent_on_messages_about_one_agent_is_mentioned_once() -> None:
+    assert said_after_a_window(exchanging_s=14.0, agents=1) == [
+        "70% of the time goes into exchanges with the simulator, 1.0 agents at a time. Faster: --env-args --agents 8 "
+        "(copies that share an exchange), or --num-envs=2 (simulators beside each other)"
+    ]
+
+
+@pytest.mark.parametrize(
+    "otherwise",
+    [
+        {"exchanging_s": 9.0, "agents": 1},
+        {"exchanging_s": 14.0, "agents": 3},
+        {"exchanging_s": 14.0, "agents": 1, "updates": 0},
+        {"exchanging_s": 14.0, "agents": 1, "env": None},
+    ],
+    ids=["it learns most of the time", "several agents at a time", "it has not learned yet", "attached"],
+)
+def test_otherwise_nothing_is_said(otherwise) -> None:
+    assert said_after_a_window(**otherwise) == []

@@ -82,7 +82,7 @@ def test_a_buffer_without_a_readable_stamp_is_refused(stamp: dict[str, Any], tmp
         load_replay(learner(), path)
 
 
-def test_a_damaged_buffer_is_named_and_removed_by_force(mlagents_style: Any, configure: Any) -> None:
+def test_a_damaged_buffer_is_named_and_removed_by_force(mlagents_style, configure) -> None:
     files = Path("results/ppo/Basic")
     hyper = {"batch_size": 16, "buffer_size": 200, "buffer_init_steps": 40, "steps_per_update": 4}
     keeping = {"trainer_type": "sac", "hyperparameters": {**hyper, "save_replay_buffer": True}}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
 from run_files import assert_same_state, checkpoint, metrics
@@ -20,37 +19,6 @@ EPISODE = 18  # agent steps of one episode of the treadmill's three agents
 
 # Updates come after 4 episodes, so a stop after 8 lies between two rollouts and one after 6 in a rollout.
 AT_AN_UPDATE, IN_A_ROLLOUT = 8 * EPISODE, 6 * EPISODE
-
-
-@pytest.fixture
-def train(mlagents_style, hosted, configure):
-    """Trains on the treadmill up to a step count."""
-
-    def run(run_id: str, max_steps: int, *flags: str, **settings: Any):
-        hyperparameters = {
-            "batch_size": 32,
-            "buffer_size": 4 * EPISODE,
-            "learning_rate_schedule": "constant",
-            "learning_rate": 0.01,
-        }
-        configure(
-            "Treadmill",
-            **{
-                "hyperparameters": hyperparameters,
-                "network_settings": {"normalize": True, "hidden_units": 8, "num_layers": 1},
-                "max_steps": max_steps,
-                "summary_freq": EPISODE,
-                "checkpoint_interval": 1000,
-                **settings,
-            },
-        )
-        said = mlagents_style(
-            "learn", "config.yaml", f"--run-id={run_id}", "--seed=5", *flags, *hosted("treadmill")
-        )
-        assert said.code == 0, said.err
-        return said
-
-    return run
 
 
 def step(run_id: str) -> int:

@@ -54,16 +54,6 @@ IN_A_ROLLOUT = 14
 """Episodes after which a rollout is half full; after 8 another team learns."""
 
 
-def test_a_run_that_is_resumed_goes_on_bit_for_bit(train) -> None:
-    memory = {"memory_size": 4, "sequence_length": 2}
-    network = {"normalize": True, "hidden_units": 8, "num_layers": 1, "memory": memory}
-    train("straight", 24 * EPISODE, network_settings=network)
-    train("parted", IN_A_ROLLOUT * EPISODE, network_settings=network)
-    train("parted", 24 * EPISODE, "--resume", network_settings=network)
-    assert_same_state("parted", "straight", "Rival")
-    assert metrics("parted") == metrics("straight")
-
-
 def test_rating_and_snapshots_are_where_people_look_for_them(train) -> None:
     said = train("duel", 24 * EPISODE)
     ratings = re.findall(r"Training\. ELO: (\d+\.\d{3})\.", said.out)

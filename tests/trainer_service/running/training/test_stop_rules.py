@@ -7,19 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from clocks import Clock
 
 from trainer_service.config.run.stop import StopSettings
 from trainer_service.running.metrics import EpisodeStats, JsonlWriter, Series, Summary
 from trainer_service.running.runs.layout import RunLayout
 from trainer_service.running.training.stop_rules import StopRules
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now_s = 50.0
-
-    def __call__(self) -> float:
-        return self.now_s
 
 
 def rules(**settings: Any) -> StopRules:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 import threading
 from pathlib import Path
 
@@ -106,21 +104,6 @@ def test_inference_acts_until_stopped_and_writes_nothing(start, mlagents_style, 
     run.signal(signal.SIGTERM)
     assert run.end() == 0, run.output
     assert {path: path.stat().st_mtime_ns for path in Path("results").rglob("*")} == before
-
-
-@pytest.mark.process
-def test_signals_that_come_together_are_one_request(workplace: Path) -> None:
-    source = """
-import os, signal
-from trainer_service.running.training.stop_signals import StopSignals
-
-with StopSignals() as stop:
-    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGINT, signal.SIGHUP):
-        os.kill(os.getpid(), number)
-    print(stop.requested)
-"""
-    done = subprocess.run([sys.executable, "-c", source], check=False, capture_output=True, text=True)
-    assert (done.returncode, done.stdout) == (0, "True\n")
 
 
 def test_a_long_update_is_interrupted_and_its_steps_are_saved(

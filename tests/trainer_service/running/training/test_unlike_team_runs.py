@@ -25,7 +25,7 @@ EPISODE = 36
 
 
 @pytest.fixture
-def learn(mlagents_style: Callable[..., Any]) -> Callable[..., Any]:
+def learn(mlagents_style) -> Callable[..., Any]:
     def run(
         trainer_type: str,
         env: Sequence[str],
@@ -51,9 +51,7 @@ def learn(mlagents_style: Callable[..., Any]) -> Callable[..., Any]:
     return run
 
 
-def test_a_team_is_scored_listed_and_exported_by_member(
-    learn: Callable[..., Any], mlagents_style: Callable[..., Any]
-) -> None:
+def test_a_team_is_scored_listed_and_exported_by_member(learn, mlagents_style: Callable[..., Any]) -> None:
     evaluation = {"every_steps": 200, "episodes": 2}
     teams = {"Pair": [SPEAKER, LISTENER]}
     said = learn("mappo", ENV, "run", 200, teams=teams, evaluation=evaluation)
@@ -79,9 +77,7 @@ def test_a_team_is_scored_listed_and_exported_by_member(
     assert score["mean_group_return"] == pytest.approx(2 * score["mean_return"])
 
 
-def test_what_does_not_fit_a_team_is_said(
-    learn: Callable[..., Any], hosted: Callable[..., Sequence[str]]
-) -> None:
+def test_what_does_not_fit_a_team_is_said(learn, hosted: Callable[..., Sequence[str]]) -> None:
     def refused(run_id: str, teams: dict[str, Any], *flags: str) -> str:
         said = learn("mappo", env, run_id, 4 * EPISODE, *flags, teams=teams)
         assert said.code == 2

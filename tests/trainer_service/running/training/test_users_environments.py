@@ -7,8 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from trainer_service.running.policy import load_policy
-
 pytest.importorskip("gymnasium")
 
 SOURCE = """
@@ -65,19 +63,3 @@ def test_a_simulator_finds_modules_in_the_current_folder(
     assert said.code == 2
     assert 'users_treadmill.py", line 11, in __init__' in said.err
     assert said.err.endswith("make() raised RuntimeError: it does not start\n")
-
-
-def test_a_member_called_like_the_state_is_an_ordinary_sensor(
-    mlagents_style, configure, workplace: Path
-) -> None:
-    space = "gymnasium.spaces.Box(-1, 1, (1,), numpy.float32)"
-    several = SOURCE.replace(space, f"gymnasium.spaces.Dict(global_state={space}, eyes={space})").replace(
-        "numpy.zeros(1, numpy.float32)", "self.observation_space.sample()"
-    )
-    (workplace / "users_park.py").write_text(several.replace("Treadmill", "Park"))
-    configure("Park-v0", max_steps=15)
-    said = mlagents_style("learn", "config.yaml", "--env=gym:users_park:Park-v0", "--run-id=t")
-    assert said.code == 0, said
-    assert "not shown" not in said.out
-    policy = load_policy("results/t")
-    assert [sensor.name for sensor in policy.spec.observation_specs] == ["eyes", "observation.global_state"]

@@ -1,7 +1,5 @@
-"""MLflow and Trackio: what is said to stand-ins, and what they keep on this machine where they are installed."""
+"""MLflow, Trackio and Weights & Biases: what is said to stand-ins for them."""
 
-import json
-import sqlite3
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -9,10 +7,12 @@ from typing import Any
 
 import pytest
 
+from trainer_service.errors import UserError
 from trainer_service.running.metrics import Series, Summary
 from trainer_service.running.metrics.trackers import TrackedRun
 from trainer_service.running.metrics.trackers.mlflow_writer import MlflowWriter
 from trainer_service.running.metrics.trackers.trackio_writer import TrackioWriter
+from trainer_service.running.metrics.trackers.wandb_writer import WandbWriter
 
 CONFIGURATION = {"behaviors": {"My Ball!": {"max_steps": 7, "network": {"units": [1, 2]}}}, "teams": {}}
 
@@ -85,26 +85,6 @@ def test_mlflow_goes_on_with_a_resumed_run(mlflow: MlflowStandIn, tmp_path: Path
     assert mlflow.calls[0][1:] == ("r1", "RUNNING")
 
 
-@pytest.mark.process
-@pytest.mark.filterwarnings("ignore")  # those of the package are its own affair
-def test_mlflow_keeps_it_in_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    package = pytest.importorskip("mlflow")
-    pytest.importorskip("sqlalchemy")
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/runs.db")
-    for resumed, step in ((False, 1000), (True, 2000)):
-        writer = MlflowWriter(tracked(tmp_path, resumed=resumed))
-        writer.open()
-        writer.write(summary(step, step / 1000))
-        writer.close("interrupted")
-    client = package.MlflowClient()
-    (run,) = client.search_runs([client.get_experiment_by_name("trainer-service").experiment_id])
-    assert (run.info.run_name, run.info.status) == ("fast", "KILLED")
-    assert run.data.params["behaviors.My Ball_.max_steps"] == "7"
-    history = client.get_metric_history(run.info.run_id, "My Ball_/Losses/Policy Loss")
-    assert [(each.step, each.value) for each in history] == [(1000, 1.0), (2000, 2.0)]
-
-
 def test_trackio_gets_values_at_the_behaviors_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TRACKIO_PROJECT", raising=False)
     calls: list[Any] = []
@@ -131,15 +111,80 @@ def test_trackio_gets_values_at_the_behaviors_steps(tmp_path: Path, monkeypatch:
     ]
 
 
-@pytest.mark.filterwarnings("ignore")
-def test_trackio_keeps_it_in_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TRACKIO_DIR", str(tmp_path / "trackio"))  # read when it is imported
-    pytest.importorskip("trackio")
-    writer = TrackioWriter(tracked(tmp_path))
+class WandbStandIn:
+    """Writes down how it is called, as the package and as its run."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[Any, ...]] = []
+        self.started: list[dict[str, Any]] = []
+        self.mode = "offline"
+        self.Settings = lambda **values: values
+        self.Video = lambda path, format: ("film", path, format)
+
+    def setup(self) -> Any:
+        return SimpleNamespace(settings=SimpleNamespace(mode=self.mode))
+
+    def login(self, *, prompt: bool) -> bool:
+        assert not prompt
+        return False
+
+    def init(self, **values: Any) -> Any:
+        self.started.append(values)
+        note = self.calls.append
+        return SimpleNamespace(
+            dir="somewhere/run/files",
+            offline=True,
+            define_metric=lambda name, **how: note(("define", name, how)),
+            log=lambda values: note(("log", values)),
+            finish=lambda exit_code: note(("finish", exit_code)),
+        )
+
+
+@pytest.fixture
+def wandb(monkeypatch: pytest.MonkeyPatch) -> WandbStandIn:
+    monkeypatch.delenv("WANDB_PROJECT", raising=False)
+    monkeypatch.delenv("WANDB_DIR", raising=False)
+    stand_in = WandbStandIn()
+    monkeypatch.setitem(sys.modules, "wandb", stand_in)
+    return stand_in
+
+
+def test_values_are_drawn_over_the_behaviors_own_steps(wandb: WandbStandIn, tmp_path: Path) -> None:
+    writer = WandbWriter(tracked(tmp_path))
     writer.open()
     writer.write(summary(1000, 0.5))
-    writer.close()
-    database = sqlite3.connect(tmp_path / "trackio" / "trainer-service.db")
-    (row,) = database.execute("select run_name, step, metrics from metrics").fetchall()
-    database.close()
-    assert (row[0], row[1], json.loads(row[2])) == ("fast", 1000, {"My Ball!/Losses/Policy Loss": 0.5})
+    writer.write_evaluation(summary(2000, 0.25))
+    writer.write_film("My Ball!", 2000, tmp_path / "film-2000.gif")
+    writer.close("interrupted")
+    assert wandb.calls == [
+        ("define", "My Ball!/Step", {"hidden": True}),
+        ("define", "My Ball!/*", {"step_metric": "My Ball!/Step"}),
+        ("log", {"My Ball!/Step": 1000, "My Ball!/Losses/Policy Loss": 0.5}),
+        ("log", {"My Ball!/Step": 2000, "My Ball!/Losses/Policy Loss": 0.25}),
+        (
+            "log",
+            {"My Ball!/Step": 2000, "My Ball!/Videos_Test": ("film", str(tmp_path / "film-2000.gif"), "gif")},
+        ),
+        ("finish", 255),
+    ]
+    (started,) = wandb.started
+    assert (started["name"], started["project"]) == ("fast", "trainer-service")
+    assert started["config"] == CONFIGURATION
+
+
+def test_a_resumed_run_goes_on_under_its_id(
+    wandb: WandbStandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WANDB_PROJECT", "mine")
+    for resumed in (False, True, False):
+        WandbWriter(tracked(tmp_path, resumed=resumed)).open()
+    first, again, anew = (each["id"] for each in wandb.started)
+    assert first == again != anew
+    assert {each["project"] for each in wandb.started} == {"mine"}
+
+
+def test_nobody_is_asked_to_log_in(wandb: WandbStandIn, tmp_path: Path) -> None:
+    wandb.mode = "online"
+    with pytest.raises(UserError, match="not logged in: run 'wandb login'"):
+        WandbWriter(tracked(tmp_path)).open()
+    assert not wandb.started
