@@ -6,7 +6,7 @@ import hashlib
 import importlib.metadata
 import platform
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,18 +22,15 @@ THREADS = "1"
 _COMMIT = "commit"
 
 
-def made_with(environment: str, checkout: Path) -> dict[str, str]:
-    """What a run made here depends on. environment: the package of the environment; empty for bundled scenes."""
-    versions = ("torch", "numpy", *([environment] if environment else []))
+def made_with(packages: Sequence[str], checkout: Path) -> dict[str, str]:
+    """The versions that a run made here depends on. packages: those of the environment."""
     library = compiled_library()
-    engine = {"mujoco": _version("mujoco")} if environment == "gymnasium" else {}
     return {
         "processor": _processor(),
         "kernel": "none" if library is None else library.name,
         "threads": THREADS,
         "python": platform.python_version(),
-        **{name: _version(name) for name in versions},
-        **{name: version for name, version in engine.items() if version},
+        **{name: _version(name) for name in ("torch", "numpy", *packages)},
         _COMMIT: _commit(checkout),
     }
 

@@ -9,6 +9,14 @@ from typing import Any, Literal
 COMPARED = "benchmarks/scores/configs"
 """The folder of configurations that only a comparison needs."""
 
+_ENGINES = {
+    **dict.fromkeys(("Ant", "HalfCheetah", "Hopper", "Walker2d"), "mujoco"),
+    **dict.fromkeys(("BipedalWalker", "LunarLander"), "box2d"),
+    "MiniGrid": "minigrid",
+    "ale_py": "ale-py",
+}
+"""Packages beside Gymnasium, by the beginnings of its environments' names."""
+
 Unit = Literal["P", "S", "team", "agent"]
 """P: return of an agent in an episode of spread. S: 6 P − 3 T, of episodes of T steps. team: everyone's sum."""
 
@@ -71,14 +79,16 @@ class Row:
         return f"{self.name}+sb3"
 
     @property
-    def environment(self) -> str:
-        """The package whose version the score depends on."""
+    def packages(self) -> tuple[str, ...]:
+        """The packages whose versions the score depends on, beside torch and NumPy."""
         scheme, _, name = self.scored_on.partition(":")
         if scheme == "pettingzoo":
-            return name.partition(".")[0]
+            return (name.partition(".")[0],)
         if scheme == "gymma":
-            return "rware" if "rware" in name else "lbforaging"
-        return {"gym": "gymnasium"}.get(scheme, "")
+            return ("rware" if "rware" in name else "lbforaging",)
+        if scheme == "gym":
+            return ("gymnasium", *(engine for begin, engine in _ENGINES.items() if name.startswith(begin)))
+        return ()
 
     def learn(self, run_id: str, seed: int) -> list[str]:
         """Arguments of the command that trains it."""
@@ -205,15 +215,22 @@ GROUPS = (
 
 def _single(
     name: str, env: str, published: float | None = None, source: str = "", *,
-    trained_args: tuple[str, ...] = (), folder: str = "configs", episodes: int = 100, digits: int = 0,
-    copies: int = 10,
+    trained_args: tuple[str, ...] = (), scored_args: tuple[str, ...] = (), folder: str = "configs",
+    episodes: int = 100, digits: int = 0, copies: int = 10,
 ) -> Row:  # fmt: skip
-    """One agent in one of Gymnasium's environments. copies: of the environment, in the evaluation."""
-    gym = f"gym:{env}"
-    scored_args = ("--agents", str(copies)) if copies > 1 else ()
+    """One agent in one of Gymnasium's environments.
+
+    Args:
+        trained_args: for the environment of the training, beside those of the configuration.
+        scored_args: for that of the evaluation; as trained_args where empty.
+        copies: of the environment, in the evaluation.
+    """
+    gym, task = f"gym:{env}", env.rpartition(":")[2]
+    copied = ("--agents", str(copies)) if copies > 1 else ()
     return Row(
-        name, env, gym, gym, 1, episodes, unit="agent", published=published, published_by=source,
-        env_args=(*scored_args, *trained_args), trained_args=trained_args, folder=folder, digits=digits,
+        name, task, gym, gym, 1, episodes, unit="agent", published=published, published_by=source,
+        env_args=(*copied, *(scored_args or trained_args)), trained_args=trained_args, folder=folder,
+        digits=digits,
     )  # fmt: skip
 
 
@@ -231,12 +248,25 @@ _NO_CONTACT_FORCES = ("--env-kwargs", '{"include_cfrc_ext_in_observation": false
 SINGLE = (
     _single("halfcheetah", "HalfCheetah-v5", 5819.1, "Zoo, v3, 1 M"),
     _single("hopper", "Hopper-v5", 2410.4, "Zoo, v3, 1 M"),
+    _single("walker2d", "Walker2d-v5", 3479.0, "Zoo, v3, 1 M"),
+    _single("ant", "Ant-v5", 1327.0, "Zoo, v3, 1 M", scored_args=_NO_CONTACT_FORCES),
     _single("lunarlander", "LunarLander-v3", 242.1, "Zoo, v2, 1 M"),
     _single("bipedalwalker", "BipedalWalker-v3", 287.9, "Zoo, v3, 5 M"),
     *_critics("halfcheetah", "HalfCheetah-v5", 9535.5, 10001.0),
     *_critics("hopper", "Hopper-v5", 2325.5, 2633.0),
     *_critics("walker2d", "Walker2d-v5", 3863.2, 5714.0),
     *_critics("ant", "Ant-v5", 4615.8, 5650.0, *_NO_CONTACT_FORCES),
+    _single("doorkey", "MiniGrid-DoorKey-5x5-v0", 0.964, "Zoo, 0.1 M", digits=3),
+    _single(
+        "pong",
+        "ale_py:PongNoFrameskip-v4",
+        21.0,
+        "Zoo, 10 M",
+        episodes=24,
+        digits=1,
+        copies=8,
+        scored_args=("--wrap", "AtariPreprocessing", "--wrap", "FrameStackObservation:4"),
+    ),
     _single("cartpole_dqn", "CartPole-v1", episodes=500, digits=2, copies=1),
     _single("lunarlander_dqn", "LunarLander-v3", episodes=500, digits=2, copies=1),
     _single("pendulum_ddpg", "Pendulum-v1", episodes=500, digits=2, copies=1),

@@ -65,7 +65,7 @@ def trained(row: Row, seed: int, folder: Path) -> Score:
     curve = curve_of(folder / run_id, of_group=row.unit == "team")
     return Score(
         row.name, seed, math.nan, 0, seconds, curve, cpu_minutes=cpu,
-        weights=hash_of_weights(folder / run_id), made_with=made_with(row.environment, CHECKOUT),
+        weights=hash_of_weights(folder / run_id), made_with=made_with(row.packages, CHECKOUT),
     )  # fmt: skip
 
 
