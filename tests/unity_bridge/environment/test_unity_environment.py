@@ -120,10 +120,10 @@ def published_record(plan: dict[str, Any], folder: Path) -> dict[str, np.ndarray
 @pytest.mark.parametrize(
     ("words", "seed", "reset_at"),
     [
-        pytest.param(("-m", "unity_bridge.simulators", "sim:hybrid"), 11, 1, marks=pytest.mark.thorough),
+        (("-m", "unity_bridge.simulators", "sim:sorter"), 11, 1),
         ((PROGRAMS / "crowd.py",), 7, None),  # begins anew with other random numbers each time
     ],
-    ids=["hybrid with masks", "two behaviors, three teams"],
+    ids=["entities and masks", "two behaviors, three teams"],
 )
 def test_program_gets_equal_steps_from_ours_and_the_published_class(
     words: tuple[object, ...], seed: int, reset_at: int | None, simulator: Callable[..., str], tmp_path: Path

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 
@@ -10,7 +10,7 @@ import grpc
 import numpy as np
 import pytest
 
-from unity_bridge.steps import ActionBatch, StepBatch
+from unity_bridge.steps import ActionBatch
 from unity_bridge.wire.agent_action_pb2 import AgentActionProto
 from unity_bridge.wire.command_pb2 import CommandProto
 from unity_bridge.wire.unity_message_pb2 import UnityMessageProto
@@ -108,51 +108,6 @@ def _serve(exchange: Exchange, port: int = 0) -> Iterator[int]:
 def serve() -> Callable[..., AbstractContextManager[int]]:
     """Serves an exchange function on a real channel; yields the port."""
     return _serve
-
-
-Policy = Callable[[StepBatch], ActionBatch]
-Episodes = Mapping[int, list[tuple[float, int, bool]]]
-
-
-@pytest.fixture
-def play() -> Callable[..., Episodes]:
-    """Plays a scene with one behavior; each agent's complete episodes as (return, decisions, terminated).
-
-    The policy sees the deciding rows only.
-    """
-
-    def run(scene, policy: Policy, steps: int, seed: int = 0) -> Episodes:
-        (behavior,) = scene.behaviors
-        returns: dict[int, float] = {}
-        lengths: dict[int, int] = {}
-        episodes: dict[int, list[tuple[float, int, bool]]] = {}
-        batch = scene.reset(seed)[behavior]
-        for _ in range(steps):
-            deciding = rows(batch, slice(batch.num_terminal, None))
-            for agent in deciding.agent_ids.tolist():
-                lengths[agent] = lengths.get(agent, 0) + 1
-            batch = scene.step({behavior: policy(deciding)})[behavior]
-            for row, agent in enumerate(batch.agent_ids.tolist()):
-                returns[agent] = returns.get(agent, 0.0) + float(batch.rewards[row])
-                if row < batch.num_terminal:
-                    ending = (returns.pop(agent), lengths.pop(agent), bool(batch.terminated[row]))
-                    episodes.setdefault(agent, []).append(ending)
-        return episodes
-
-    return run
-
-
-def rows(batch: StepBatch, which: slice) -> StepBatch:
-    return StepBatch(
-        agent_ids=batch.agent_ids[which],
-        observations=tuple(observation[which] for observation in batch.observations),
-        rewards=batch.rewards[which],
-        terminated=batch.terminated[which],
-        truncated=batch.truncated[which],
-        allowed_actions=batch.allowed_actions[which],
-        group_ids=batch.group_ids[which],
-        group_rewards=batch.group_rewards[which],
-    )
 
 
 @pytest.fixture

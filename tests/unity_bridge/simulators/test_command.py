@@ -165,6 +165,11 @@ def test_cameras_send_the_requested_format(trainer, serve, flags: str, compresse
         ),
         ("sim:basic --parameter x=3", "sim:basic: no environment parameter 'x'; it has none"),
         ("gym:CartPole-v1 --parameter x=3", "gym:CartPole-v1: no environment parameter 'x'; it has none"),
+        ("sim:spread --agents 4", "sim:spread: --agents is for scenes without teams; expected --copies, "),
+        ("sim:spread --clock", "sim:spread: it has no --clock; expected --copies, --agents-per-copy, "),
+        ("sim:pushblock --agents-per-copy 2", "sim:pushblock: --agents-per-copy: expected 3 agents or more"),
+        ("sim:basic --copies 3", "sim:basic: --copies is for scenes with teams only: sim:spread, sim:duel"),
+        ("gym:CartPole-v1 --steps 9", "gym:CartPole-v1: it has no --steps; expected --wrap, --vector"),
     ],
 )
 def test_what_a_scene_has_no_use_for_is_refused(line: str, complaint: str, capsys) -> None:

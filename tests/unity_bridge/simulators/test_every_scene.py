@@ -1,23 +1,18 @@
-"""Properties of every bundled scene: specs, seeds, resets, experts, pictures, the wire."""
+"""Properties of every bundled scene: specs, seeds, resets, experts, pictures."""
 
 from __future__ import annotations
 
-import sys
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from unity_bridge.programs.executables import Command
-from unity_bridge.server.bridge import Bridge, BridgeSettings, Tick
-from unity_bridge.simulators.__main__ import main
 from unity_bridge.simulators.group_scenes.registry import GROUP_SCENES
 from unity_bridge.simulators.registry import SCENES, open_scene
-from unity_bridge.simulators.scene import Demonstrator, Scene, Steps, flag_of
+from unity_bridge.simulators.scene import Demonstrator, Scene, Steps
 from unity_bridge.simulators.scenes import basic, gridworld, hallway, hybrid, pyramids
 from unity_bridge.specs import ActionSpec, BehaviorSpec
 from unity_bridge.steps import ActionBatch, StepBatch
@@ -232,39 +227,6 @@ def test_experts_earn_the_best_return(name: str) -> None:
     assert np.mean(returns) == pytest.approx(best, abs=tolerance)
 
 
-@pytest.mark.process
-@pytest.mark.parametrize(
-    ("name", "options"),
-    [("pushblock", {}), ("duel", {"agents_per_copy": 3, "continuous": True, "steps": 25})],
-)
-def test_steps_arrive_unchanged_over_the_wire(name: str, options: dict[str, Any], tmp_path: Path) -> None:
-    twin = open_(name, options)
-    program = [sys.executable, "-m", "unity_bridge.simulators", f"sim:{name}", "--seed", "5", "--copies", "6"]
-    for option, value in options.items():
-        program += [flag_of(option)] if value is True else [flag_of(option), str(value)]
-    command = Command(env=f"sim:{name}", executable=tuple(program))
-    rng, steps, exchanges = np.random.default_rng(0), twin.reset(5), 0
-    with Bridge(BridgeSettings(seed=1, run_logs=tmp_path, timeout_wait_s=30)) as bridge:
-        bridge.launch(command)
-        while exchanges < 60:
-            for tick in bridge.receive(30.0):
-                assert isinstance(tick, Tick), tick
-                require_same(tick.steps, steps)
-                actions = random_actions(twin, steps, rng)
-                steps = twin.step(actions)
-                bridge.reply(tick.simulator, actions)
-                exchanges += 1
-
-
-def require_same(received: Steps, steps: Steps) -> None:
-    assert set(received) == set(steps)
-    for behavior, batch in steps.items():
-        got = received[behavior]
-        for column in ("agent_ids", "group_ids", "rewards", "group_rewards", "terminated", "truncated"):
-            np.testing.assert_array_equal(getattr(got, column), getattr(batch, column), column)
-        np.testing.assert_array_equal(got.observations[0], batch.observations[0])
-
-
 def games(scene: Scene, steps: int, seed: int = 0) -> Iterator[Steps]:
     rng = np.random.default_rng(seed)
     batches = scene.reset(seed)
@@ -335,25 +297,3 @@ def test_new_episodes_begin_with_zero_rewards(name: str, options: dict[str, Any]
             assert not batch.rewards[new].any()
             assert not batch.group_rewards[new].any()
             known[behavior] = set(waiting)
-
-
-@pytest.mark.parametrize(
-    ("line", "complaint"),
-    [
-        ("sim:spread --agents 4", "sim:spread: --agents is for scenes without teams; expected --copies, "),
-        ("sim:spread --clock", "sim:spread: it has no --clock; expected --copies, --agents-per-copy, "),
-        (
-            "sim:switch2 --agents-per-copy 3",
-            "sim:switch2: it has no --agents-per-copy; expected --copies, --steps",
-        ),
-        ("sim:pushblock --agents-per-copy 2", "sim:pushblock: --agents-per-copy: expected 3 agents or more"),
-        ("sim:basic --copies 3", "sim:basic: --copies is for scenes with teams only: sim:spread, sim:duel"),
-        ("gym:CartPole-v1 --steps 9", "gym:CartPole-v1: it has no --steps; expected --wrap, --vector"),
-        ("sim:spread --parameter x=3", "sim:spread: no environment parameter 'x'; it has none"),
-        ("sim:spread --pictures png", "sim:spread: --pictures is for scenes with a camera only"),
-        ("sim:sprad", "(did you mean 'sim:spread'?)"),
-    ],
-)
-def test_what_a_scene_has_no_use_for_is_refused(line: str, complaint: str, capsys: Any) -> None:
-    assert main([*line.split(), "--mlagents-port", "1", "--connect-timeout", "0"]) == 2
-    assert complaint in capsys.readouterr().err

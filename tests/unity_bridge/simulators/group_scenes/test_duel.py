@@ -47,13 +47,6 @@ def test_paddles_return_the_ball_faster_and_steeper_off_center(side: int) -> Non
     np.testing.assert_allclose(made.ball[0, 0], side * (PADDLE_X - 0.1 * FASTER))
 
 
-@pytest.mark.parametrize(("side", "winner"), [(-1, -1), (1, 1)])
-def test_missing_the_ball_loses(side: int, winner: int) -> None:
-    made = court((side * 0.85, 1.5 * HALF_PADDLE), (side * 0.1, 0))
-    assert made.advance(STILL).tolist() == [0]
-    assert made.advance(STILL).tolist() == [winner]
-
-
 def test_a_fast_ball_does_not_slip_through_a_paddle() -> None:
     made = court((0.0, 0.0), (5.0, 0.0))
     assert made.advance(STILL).tolist() == [0]
@@ -80,20 +73,3 @@ def test_both_sides_observe_the_court_playing_to_the_right(paddles: int) -> None
     np.testing.assert_allclose(own[1::2], 0.4)
     np.testing.assert_allclose(others[1::2], -0.4)
     np.testing.assert_allclose(others[::2], [1.9, 1.65][:paddles])
-
-
-@pytest.mark.parametrize(("paddles", "own"), [(1, True), (2, False)])
-def test_the_result_is_an_agents_own_or_its_teams(paddles: int, own: bool) -> None:
-    scene, rng = Duel(copies=8, agents_per_copy=paddles), np.random.default_rng(2)
-    scene.reset(0)
-    ends = 0
-    for _ in range(60):
-        steps = scene.step(dict.fromkeys(SIDES, choices(rng.integers(3, size=8 * paddles))))
-        for batch in steps.values():
-            given, not_given = batch.rewards, batch.group_rewards
-            if not own:
-                given, not_given = not_given, given
-            assert not not_given.any()
-            assert (np.abs(given) == batch.terminated).all()
-            ends += batch.num_terminal
-    assert ends

@@ -4,32 +4,11 @@ import numpy as np
 import pytest
 
 from unity_bridge.simulators.scenes.three_d_ball import BEHAVIOR, ThreeDBall
-from unity_bridge.steps import ActionBatch, StepBatch
+from unity_bridge.steps import ActionBatch
 
 
 def act(continuous: np.ndarray) -> ActionBatch:
     return ActionBatch(continuous.astype(np.float32), np.zeros((len(continuous), 0), np.int32))
-
-
-def do_nothing(steps: StepBatch) -> ActionBatch:
-    return act(np.zeros((len(steps), 2)))
-
-
-def test_fall_and_next_start_share_one_message() -> None:
-    scene = ThreeDBall(4)
-    steps = scene.reset(0)[BEHAVIOR]
-    while not steps.num_terminal:
-        steps = scene.step({BEHAVIOR: do_nothing(steps)})[BEHAVIOR]
-    ended = steps.num_terminal
-    assert steps.agent_ids[ended:].tolist() == [0, 1, 2, 3]
-    assert steps.rewards[:ended].tolist() == [-1] * ended
-    assert steps.terminated[:ended].all()
-    ball = steps.observations[0][:ended, 2:5]
-    assert np.all((np.abs(ball[:, [0, 2]]).max(axis=1) > 3) | (ball[:, 1] < -2))
-    again = ended + steps.agent_ids[:ended]
-    assert steps.rewards[again].tolist() == [0] * ended
-    assert np.all(np.abs(steps.observations[0][again, 2:5]) < 2.2)
-    assert np.all(steps.observations[0][again, 5:8] == 0)
 
 
 def test_rotation_is_seen_as_a_quaternions_z_and_x() -> None:

@@ -38,31 +38,11 @@ def test_jump_height_and_duration_match_their_formulas() -> None:
     assert courses.grounded
 
 
-@pytest.mark.parametrize("height", [0.5, 4, 8])
-def test_a_wall_stops_agents_on_the_floor(height: float) -> None:
-    courses = course(x=-3, wall=height)
-    advance(courses, RIGHT, 4)
-    assert courses.x == pytest.approx(-1)
-    behind = course(x=3, wall=height)
-    advance(behind, LEFT, 4)
-    assert behind.x == pytest.approx(1)
-
-
 @pytest.mark.parametrize(("height", "gets_over"), [(4.0, True), (4.8, True), (5.0, False)])
 def test_walls_up_to_4_8_metres_can_be_jumped(height: float, gets_over: bool) -> None:
     courses = course(x=-4, wall=height)
     advance(courses, RIGHT, 10, jump=True)
     assert (courses.x > 1) == gets_over
-
-
-def test_a_block_is_pushed_to_the_wall_and_no_further() -> None:
-    courses = course(x=-7, block=-4.5, wall=8)
-    advance(courses, RIGHT)
-    assert (courses.x, courses.block) == (pytest.approx(-6), pytest.approx(-4))
-    advance(courses, RIGHT, 3)
-    assert (courses.x, courses.block) == (pytest.approx(-4), pytest.approx(-2))
-    advance(courses, LEFT, 2)
-    assert courses.block == pytest.approx(-2)
 
 
 def test_nothing_ever_lies_in_anything_else() -> None:
