@@ -188,12 +188,7 @@ def test_more_sensors_and_numbers_than_anybody_learns_from_are_refused() -> None
         decode_behavior_spec(brain, row(large, large))
 
 
-def test_names_are_limited_and_quoted() -> None:
-    with pytest.raises(DeclarationError) as refusal:
-        decode_behavior_spec(encode_behavior_spec("\n" * 5_000_000, ActionSpec(1)), row(vector()))
-    assert str(refusal.value).endswith(": its name must be at most 200 bytes long, got 5000000")
-    assert len(str(refusal.value)) < 300
-    assert "\n" not in str(refusal.value)
+def test_names_of_sensors_are_limited_and_quoted() -> None:
     odd = ObservationProto(name="\x1b[31m" + "ä" * 98, shape=[1], float_data={"data": [1.0]})
     with pytest.raises(
         DeclarationError, match=r"its name must be at most 200 bytes long, got 201$"

@@ -13,8 +13,8 @@ from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
 from PIL import Image
 
-from unity_bridge.codec import pictures, png_files
-from unity_bridge.codec.pictures import channel_mapping, decode_png, encode_png, parse_picture
+from unity_bridge.codec import pictures
+from unity_bridge.codec.pictures import decode_png, encode_png, parse_picture
 from unity_bridge.errors import WireError
 
 HEIGHT, WIDTH = 2, 3
@@ -45,13 +45,6 @@ def assert_floats(values: NDArray[Any], expected: list[float]) -> None:
     """A share of 255."""
     assert values.dtype == np.float32
     np.testing.assert_array_equal(values, np.float32(np.array(expected) / 255))
-
-
-def test_rows_and_columns_keep_their_places() -> None:
-    pixels = np.arange(3 * HEIGHT * WIDTH, dtype=np.uint8).reshape(3, HEIGHT, WIDTH)
-    data = io.BytesIO()
-    Image.fromarray(pixels.transpose(1, 2, 0)).save(data, "PNG")
-    np.testing.assert_array_equal(decode_png(data.getvalue(), pixels.shape, (), "here"), pixels)
 
 
 class TestWithoutMapping:
@@ -120,12 +113,6 @@ class TestStackedSensorsThatRememberNothingYet:
         for data in (file(1, 0, 0) + file(5, 6, 7) + file(8, 0, 0), self.BLACK * 2, self.BLACK):
             with pytest.raises(WireError, match=r"^here: expected 12 channels for the mapping, got"):
                 decode(data, 8, mapping)
-
-    def test_are_not_decoded_before_the_message_is_checked(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(png_files.PngFile, "pixels", lambda *_: pytest.fail("decoded"))
-        data = self.BLACK + file(5, 6, 7) + file(8, 0, 0)
-        picture = parse_picture(data, (8, HEIGHT, WIDTH), (0, 1, 2, 3, -1, -1, 4, 5, 6, 7, -1, -1), "here")
-        assert picture.decoded_size == 9 * HEIGHT * WIDTH
 
 
 class TestFilesThatUnityDoesNotSend:
@@ -212,11 +199,3 @@ def test_any_mapping_averages_its_channels_or_is_refused(
         mean = np.mean([sent[i] for i, target in enumerate(mapping) if target == channel], axis=0)
         ours = decoded[channel] / np.float64(255 if decoded.dtype == np.uint8 else 1)
         np.testing.assert_allclose(ours, mean / 255, rtol=1e-6)
-
-
-@pytest.mark.parametrize(
-    ("channels", "mapping"),
-    [(1, (0, 0, 0)), (2, (0, 1, -1)), (3, ()), (4, (0, 1, 2, 3, -1, -1)), (6, ())],
-)
-def test_a_mapping_is_sent_where_channels_do_not_fill_files(channels: int, mapping: tuple[int, ...]) -> None:
-    assert channel_mapping(channels) == mapping

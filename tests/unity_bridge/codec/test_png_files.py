@@ -107,13 +107,6 @@ def test_the_number_of_pixels_limits_the_number_of_chunks(
     assert len(walked) == 65
 
 
-def test_compressed_texts_are_never_expanded() -> None:
-    bomb = chunk(b"zTXt", b"k\0\0" + zlib.compress(bytes(10**7)))
-    profile = chunk(b"iCCP", b"k\0\0" + zlib.compress(bytes(10**7)))
-    (file,) = parse_files(SIGNATURE + header() + bomb + profile + PIXELS + END, 2, 3, "here")
-    assert file.data == PLAIN
-
-
 @pytest.mark.parametrize(
     ("data", "reason"),
     [
@@ -194,31 +187,6 @@ def test_black_pixels_with_a_wrong_checksum_are_refused() -> None:
         WireError, match=r"^here, PNG file 0: expected pixels that can be decoded, got: Error -3"
     ):
         decode(SIGNATURE + header() + parts + END)
-
-
-KINDS = st.sampled_from([b"IHDR", b"PLTE", b"IDAT", b"IEND", b"tRNS", b"zTXt", b"acTL"])
-HEADERS = st.builds(
-    header,
-    depth=st.sampled_from([1, 2, 4, 8, 16]),
-    colour=st.integers(0, 6),
-    interlaced=st.integers(0, 2),
-)
-CHUNKS = st.one_of(
-    HEADERS,
-    st.builds(chunk, KINDS, st.binary(max_size=30)),
-    st.builds(lambda raw: chunk(b"IDAT", zlib.compress(raw)), st.binary(max_size=40)),
-    st.just(PIXELS),
-)
-
-
-@settings(deadline=None, max_examples=120)
-@given(first=HEADERS, chunks=st.lists(CHUNKS, max_size=4))
-def test_any_chunks_are_pixels_of_the_right_size_or_refused(first: bytes, chunks: list[bytes]) -> None:
-    try:
-        decoded = decode(SIGNATURE + first + b"".join(chunks) + END)
-    except WireError:
-        return
-    assert [pixels.shape[:2] for pixels in decoded] == [(2, 3)]
 
 
 @settings(deadline=None, max_examples=100)

@@ -267,11 +267,3 @@ def test_names_without_the_suffix_are_refused(hand: Any, tmp_path: Path) -> None
     }.items():
         with pytest.raises(DemonstrationError, match=complaint):
             open_demonstrations(tmp_path / name)
-
-
-def test_a_file_that_changes_under_its_reader_is_refused(hand: Any) -> None:
-    path = hand.file(episode_by_hand(hand))
-    file = DemonstrationFile(path)
-    path.write_bytes(path.read_bytes()[:80])
-    with pytest.raises(DemonstrationError, match="ends"):
-        list(file.segments())

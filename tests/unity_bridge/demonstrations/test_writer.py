@@ -13,12 +13,9 @@ import pytest
 from unity_bridge.demonstrations import (
     DemonstratedSegment,
     DemonstrationError,
-    DemonstrationFile,
     DemonstrationWriter,
 )
-from unity_bridge.demonstrations.file_format import index_file, read_rows
 from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationSpec
-from unity_bridge.wire.agent_info_action_pair_pb2 import AgentInfoActionPairProto
 
 SMALL = BehaviorSpec((ObservationSpec("n", (1,)),), ActionSpec(1))
 
@@ -73,46 +70,6 @@ def test_a_file_by_hand(tmp_path: Path) -> None:
     ]
     assert rest == b"".join(rows) + meta
     assert list(path.parent.iterdir()) == [path]
-
-
-def rows_of(path: Path) -> list[AgentInfoActionPairProto]:
-    return [AgentInfoActionPairProto.FromString(row) for row in read_rows(path, index_file(path))]
-
-
-def test_segments_of_an_episode_are_joined(tmp_path: Path, rich: BehaviorSpec, make_segment: Any) -> None:
-    with DemonstrationWriter(tmp_path / "x.demo", "B", rich) as writer:
-        writer.write(make_segment(rich, 3, end="cut"))
-        writer.write(make_segment(rich, 2, starts_episode=False))
-        writer.write(make_segment(rich, 1, end="truncated"))
-    rows = [row.agent_info for row in rows_of(tmp_path / "x.demo")]
-    assert [row.done for row in rows] == [False] * 5 + [True] + [False, True]
-    assert [row.max_step_reached for row in rows] == [False] * 7 + [True]
-    assert len({row.id for row in rows}) == 1
-
-
-def test_segments_that_do_not_fit_are_refused(tmp_path: Path, rich: BehaviorSpec, make_segment: Any) -> None:
-    writer = DemonstrationWriter(tmp_path / "x.demo", "B", SMALL)
-    with pytest.raises(ValueError, match="expected observations of shapes"):
-        writer.write(make_segment(rich, 2))
-    with pytest.raises(ValueError, match="expected 1 continuous actions and 0 branches, got 2 and 0"):
-        writer.write(make_segment(BehaviorSpec(SMALL.observation_specs, ActionSpec(2)), 2))
-    writer.abandon()
-
-
-@pytest.mark.parametrize(
-    ("name", "kept"),
-    [
-        ("expert", "expert"),
-        ("Ball 2_b-c", "Ball 2_b-c"),
-        ("x" * 40, "x" * 16),
-        ("größe/1", "gre1"),
-        ("é", ""),
-    ],
-)
-def test_names_are_cut_to_the_header(tmp_path: Path, name: str, kept: str) -> None:
-    with DemonstrationWriter(tmp_path / "x.demo", "B", SMALL, name=name) as writer:
-        writer.write(two_steps())
-    assert DemonstrationFile(tmp_path / "x.demo").meta.demonstration_name == kept
 
 
 def test_a_failure_leaves_the_older_file_and_nothing_else(tmp_path: Path) -> None:
