@@ -42,14 +42,12 @@ SETTINGS: Mapping[str, Any] = {
 def train(processes: None, workplace: Path) -> Callable[..., trainer_service.Outcome]:
     """Trains a small policy from Python."""
 
-    def run(*callbacks: Callback, env: str = "sim:basic", run_id: str = "called", **more: Any):
-        behavior, args = (
-            ("Spread", ("--copies", "2")) if env == "sim:spread" else ("Basic", ("--agents", "2"))
-        )
+    def run(*callbacks: Callback, env: str = "sim:basic --agents 2", run_id: str = "called", **more: Any):
+        scene, *args = env.split()
         options = trainer_service.parse_run_options(
             {
-                "behaviors": {behavior: SETTINGS},
-                "env_settings": {"env_path": env, "seed": 3, "env_args": args},
+                "default_settings": SETTINGS,
+                "env_settings": {"env_path": scene, "seed": 3, "env_args": args},
                 "checkpoint_settings": {"run_id": run_id},
                 **more,
             }
@@ -129,7 +127,7 @@ class Diary(Callback):
 
 def test_a_callback_hears_of_everything_in_order(train) -> None:
     diary = Diary()
-    outcome = train(diary, env="sim:spread", evaluation={"every_steps": 150, "episodes": 3})
+    outcome = train(diary, env="sim:spread --copies 2", evaluation={"every_steps": 150, "episodes": 3})
     assert (diary.told[0], diary.told[-1]) == ("run_start", "run_end")
     assert set(diary.told) == {method.removeprefix("on_") for method in METHODS if method.startswith("on_")}
     starts = [i for i, word in enumerate(diary.told) if word == "update_start"]

@@ -189,17 +189,6 @@ def test_every_form_of_a_parameter_becomes_a_message() -> None:
     ]
 
 
-def test_the_current_lesson_is_described_as_in_ml_agents() -> None:
-    course = curriculum(**SAMPLERS)
-    for name, value in {
-        "number": "Float: value=3.0",
-        "even": "Uniform sampler: min=1.0, max=2.0",
-        "bell": "Gaussian sampler: mean=1.0, stddev=0.5",
-        "gaps": "MultiRangeUniform sampler: intervals=[[0.0, 1.0], [3.0, 4.0]]",
-    }.items():
-        assert course.describe(name) == f"Parameter '{name}' is in lesson '{name}' and has value '{value}'."
-
-
 def drawn_lessons(*values: Any) -> dict[str, Any]:
     made = lessons(*[{} for _ in values[1:]])
     for lesson, value in zip(made["curriculum"], values, strict=True):

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 from behavior_worlds import assert_equal_states, flat
+from made_trajectories import trajectories_of
 
 from trainer_service.config import TrainerSettings
 from trainer_service.distributed.learners import group
@@ -31,20 +32,13 @@ STEPS = 64
 
 def steps_of_chance(seed: int) -> Trajectories:
     rng = np.random.default_rng(seed)
-    return Trajectories(
-        observations=(rng.normal(size=(STEPS, 3)).astype(np.float32),),
-        continuous_actions=np.empty((STEPS, 0), np.float32),
+    return trajectories_of(
+        [rng.normal(size=(STEPS, 3)).astype(np.float32)],
+        [STEPS // 4] * 4,
+        choices=2,
         discrete_actions=rng.integers(0, 2, (STEPS, 1)),
-        allowed_actions=np.ones((STEPS, 2), np.bool_),
         log_probs=np.full(STEPS, -0.7, np.float32),
-        memories=np.zeros((STEPS, 0), np.float32),
         rewards=rng.normal(size=STEPS).astype(np.float32),
-        group_rewards=np.zeros(STEPS, np.float32),
-        lengths=np.full(4, STEPS // 4),
-        final_observations=(rng.normal(size=(4, 3)).astype(np.float32),),
-        final_allowed_actions=np.ones((4, 2), np.bool_),
-        final_memories=np.zeros((4, 0), np.float32),
-        terminated=np.zeros(4, np.bool_),
     )
 
 

@@ -23,15 +23,18 @@ SPEC = BehaviorSpec((ObservationSpec("seen", (3,)),), ActionSpec(0, (2,)))
 CPU = Compute(torch.device("cpu"), 1)
 
 
-class Silent(LearnerGroup):
-    """Rank 0 of three, without the others."""
+class Alone(LearnerGroup):
+    """Rank 0 of three, without the others; another rank may read what it says."""
 
     def __init__(self) -> None:
         self.rank, self.world = 0, 3
-        self.said: list[str] = []
+        self.messages: list[Mapping[str, Any]] = []
 
-    def send(self, message) -> None:
-        self.said.append(message["what"])
+    def send(self, message: Mapping[str, Any]) -> None:
+        self.messages.append(message)
+
+    def receive(self) -> Mapping[str, Any]:
+        return self.messages.pop(0)
 
     def add_up(self, tensor: torch.Tensor) -> torch.Tensor:
         return Shard.add_up(self, tensor)
@@ -40,10 +43,10 @@ class Silent(LearnerGroup):
 @pytest.mark.parametrize(("batch_size", "warns"), [(3071, True), (3072, False)])
 def test_few_rows_for_each_rank_are_named_with_what_makes_sense(caplog, batch_size: int, warns: bool) -> None:
     settings = TrainerSettings(hyperparameters={"batch_size": batch_size, "buffer_size": 10240})  # type: ignore[arg-type]
-    group = Silent()
+    group = Alone()
     with caplog.at_level(logging.WARNING):
         LearnerRanks(group).make("Some", SPEC, settings, CPU)
-    assert group.said == ["make"]
+    assert [each["what"] for each in group.messages] == ["make"]
     assert ("gives each of 3 learner ranks 1023 rows" in caplog.text) == warns
     assert ("batch_size 3072 would make sense" in caplog.text) == warns
 
@@ -51,32 +54,19 @@ def test_few_rows_for_each_rank_are_named_with_what_makes_sense(caplog, batch_si
 def test_a_trainer_that_learns_nothing_is_refused() -> None:
     settings = TrainerSettings.model_validate({"trainer_type": "random"})
     with pytest.raises(ValueError, match="random learns nothing that 3 learner ranks could share"):
-        LearnerRanks(Silent()).make("Some", SPEC, settings, CPU)
+        LearnerRanks(Alone()).make("Some", SPEC, settings, CPU)
 
 
 def test_batch_normalization_is_refused_as_no_rank_sees_a_whole_minibatch() -> None:
     settings = TrainerSettings.model_validate(
         {"trainer_type": "sac", "hyperparameters": {"critic_norm": "batch"}}
     )
-    group = Silent()
+    group = Alone()
     with pytest.raises(
         ValueError, match=r"critic_norm: batch .*; expected distributed\.num_learners 1, got 3"
     ):
         LearnerRanks(group).make("Some", SPEC, settings, CPU)
-    assert group.said == []
-
-
-class Recorded(LearnerGroup):
-    """The messages of rank 0, for another rank to read."""
-
-    def __init__(self) -> None:
-        self.messages: list[Mapping[str, Any]] = [{"what": "make"}]
-
-    def send(self, message: Mapping[str, Any]) -> None:
-        self.messages.append(message)
-
-    def receive(self) -> Mapping[str, Any]:
-        return self.messages.pop(0)
+    assert group.messages == []
 
 
 def spied_on(monkeypatch: pytest.MonkeyPatch) -> tuple[Learner, list[tuple[int, int]]]:
@@ -93,7 +83,8 @@ def spied_on(monkeypatch: pytest.MonkeyPatch) -> tuple[Learner, list[tuple[int, 
 
 
 def test_every_rank_knows_how_far_schedules_are_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
-    group = Recorded()
+    group = Alone()
+    group.send({"what": "make"})
     (first, of_first), (other, of_other) = spied_on(monkeypatch), spied_on(monkeypatch)
     learner = ReplicatedLearner(first, group, 0)
     for step, lead in ((100, 0), (500, 300)):

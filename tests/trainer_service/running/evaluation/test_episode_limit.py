@@ -7,7 +7,6 @@ from collections.abc import Sequence
 import numpy as np
 
 from trainer_service.learning.rollout.episode_scores import EpisodeLedger
-from trainer_service.learning.rollout.games import GameLedger
 from trainer_service.learning.rollout.whole_episodes import WholeEpisodes
 from trainer_service.running.evaluation.episode_limit import EpisodeLimit, LimitedBatch
 from unity_bridge.simulators.scene import concatenate, step_batch
@@ -90,14 +89,6 @@ def test_a_ledger_scores_what_was_earned_until_the_cut() -> None:
     assert (score.returns, score.lengths, score.cut) == ((2.0, 10.0), (2, 1), (True, False))
     assert score.group_returns == (2.0, 10.0)
     assert score.to_json()["cut_episodes"] == score.num_cut == 1
-
-
-def test_a_cut_game_is_an_interrupted_draw() -> None:
-    limit, ledger = EpisodeLimit(2), GameLedger(1)
-    for seen in seen_by(limit, tick([1, 2], group=4), tick([1, 2], group=4), tick([1, 2], group=4)):
-        ledger.observe(0, 0, seen.batch, seen.cut)
-    assert (ledger.results, ledger.lengths, ledger.returns) == ([0.5], [2], [4.0])
-    assert (ledger.num_interrupted, ledger.num_cut) == (1, 1)
 
 
 def test_a_cut_episode_is_recorded_as_truncated() -> None:

@@ -83,20 +83,6 @@ def matches(mlagents_style) -> Callable[..., list[dict[str, Any]]]:
     return run
 
 
-def test_chance_and_a_scenes_expert_play_in_games(matches) -> None:
-    even, *others = matches(
-        "random", "--against", "random", "expert", "--env=sim:duel", "--episodes=40", "--json"
-    )
-    low, high = even["win_rate_interval"]
-    assert low <= 0.5 <= high
-    assert even["games"] == 40
-    assert {side: games["games"] for side, games in even["sides"].items()} == {"0": 20, "1": 20}
-    (hopeless,) = others
-    assert hopeless["win_rate"] < 0.2
-    assert hopeless["sides"]["0"]["mean_return"] < -0.6
-    assert hopeless["sides"]["1"]["opponent_mean_return"] > 0.6
-
-
 @pytest.fixture
 def walker(make_behavior) -> Callable[..., Path]:
     """Makes the file of a rival that always goes at this speed, by a network of this trainer type."""

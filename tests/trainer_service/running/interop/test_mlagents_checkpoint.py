@@ -136,18 +136,6 @@ def test_adams_moments_go_to_the_parameters_they_belong_to() -> None:
     assert state["optimizer"]["steps"] == 24
 
 
-def test_moments_that_the_file_lacks_start_anew() -> None:
-    conversion = convert_checkpoint(
-        load_source(file_of("Camera Car")),
-        "Camera Car",
-        SPECS["Camera Car"],
-        settings_of("Camera Car"),
-        seed=3,
-    )
-    assert "the file does not hold those of every parameter" in conversion.left_out[0]
-    assert conversion.checkpoint.algorithm["optimizer"]["steps"] == 0
-
-
 def test_steps_and_statistics_are_kept() -> None:
     checkpoint = converted("Hybrid")
     policy = content_of("Hybrid")["Policy"]

@@ -6,10 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
 import pytest
 import torch
-from exported_models import assert_importers_read_alike, assert_model_acts_as_policy
+from exported_models import assert_model_acts_as_policy
 from pursuit_groups import member
 
 from trainer_service import load_policy
@@ -76,12 +75,6 @@ def test_a_model_acts_as_the_policy_of_its_member(
         assert part.inputs == inputs
         if not part.communicates:
             assert_model_acts_as_policy(path, part, draws=trainer_type != "qmix")
-
-
-@pytest.mark.parametrize(("trainer_type", "hyper"), LEARNERS[1:])
-def test_every_importer_reads_members_models_alike(trainer_type: str, hyper: dict[str, Any]) -> None:
-    for network, inputs in models(behavior_of(trainer_type, VECTORS, memory=True, **hyper)).values():
-        assert_importers_read_alike(onnx.load_model_from_string(to_onnx(network, inputs)))
 
 
 @pytest.mark.parametrize("memory", [False, True], ids=["feed-forward", "lstm"])

@@ -15,10 +15,9 @@ import torch
 
 from trainer_service.config import TrainerSettings
 from trainer_service.learning.algorithms import ALGORITHMS, Compute, PolicyNetwork
-from trainer_service.learning.rollout.sensor_roles import SensorRole
 from trainer_service.running.interop import onnx_check as export_check
 from trainer_service.running.interop import onnx_export as export
-from trainer_service.running.interop.onnx_check import largest_difference, random_inputs
+from trainer_service.running.interop.onnx_check import largest_difference
 from trainer_service.running.interop.onnx_export import export_policy
 from unity_bridge.specs import ActionSpec, BehaviorSpec, DimensionProperty, ObservationSpec
 
@@ -101,25 +100,6 @@ def test_a_model_that_differs_is_reported_and_still_written(
     assert record.message.startswith(message)
     assert record.message.endswith("expected at most 0.001")
     onnx.checker.check_model(onnx.load(path))
-
-
-def test_questions_leave_a_choice_and_leave_things_out() -> None:
-    spec = BehaviorSpec((LIST, PICTURE), ActionSpec(0, (3, 2)))
-    inputs = random_inputs(spec, 4)
-    assert list(inputs) == ["obs_0", "obs_1", "action_masks", "recurrent_in"]
-    assert all(array.dtype == np.float32 and len(array) == 3 for array in inputs.values())
-    allowed = inputs["action_masks"]
-    assert 0 < allowed.sum() < allowed.size
-    assert allowed[:, :3].any(axis=1).all()
-    assert allowed[:, 3:].any(axis=1).all()
-    assert not inputs["obs_0"][1].any()
-
-
-def test_questions_name_one_agent_of_a_group() -> None:
-    ids = SensorRole.AGENT_ID.added(3)
-    asked = random_inputs(BehaviorSpec((ObservationSpec("o", (2,)), ids), ActionSpec(1)), 0)["obs_1"]
-    assert asked.shape == (3, 3)
-    assert sorted(map(tuple, np.sort(asked, axis=1).tolist())) == [(0.0, 0.0, 1.0)] * 3
 
 
 def test_two_choices_that_are_equally_good_are_no_difference() -> None:

@@ -12,14 +12,17 @@ import onnx
 import onnxruntime
 import pytest
 import torch
-from exported_models import assert_importers_read_alike
+from exported_models import assert_importers_read_alike, assert_model_acts_as_policy
 from numpy.typing import NDArray
 
 from trainer_service.config import TrainerSettings
-from trainer_service.learning.algorithms import PPO, Compute
+from trainer_service.learning.algorithms import Compute
 from trainer_service.learning.algorithms.common.actor import ActRequest
+from trainer_service.running.behaviors.behavior import Behavior
+from trainer_service.running.behaviors.saving import checkpoint_of
 from trainer_service.running.interop import onnx_export as export
 from trainer_service.running.interop.onnx_export import ExportError, export_policy, to_onnx
+from trainer_service.running.policy import Policy
 from unity_bridge.specs import ActionSpec, BehaviorSpec, DimensionProperty, ObservationSpec, ObservationType
 
 MOVES, LIST = DimensionProperty.TRANSLATIONAL_EQUIVARIANCE, DimensionProperty.VARIABLE_SIZE
@@ -62,106 +65,38 @@ every_kind = pytest.mark.parametrize("kind", KINDS)
 MEMORY_SIZES = {"lstm": 10, "gru": 6}
 
 
-def new(spec: BehaviorSpec, seed: int = 1, **network: Any) -> PPO:
-    """A policy before its first update."""
+def new(kind: str) -> Behavior:
+    """A behavior before its first update."""
+    sensors, actions, network = KINDS[kind]
     settings = TrainerSettings.model_validate(
         {"trainer_type": "ppo", "network_settings": {"hidden_units": 16, **network}}
     )
-    return PPO(spec, settings, Compute(torch.device("cpu"), seed))
+    return Behavior(kind, BehaviorSpec(tuple(sensors), actions), settings, Compute(torch.device("cpu"), 1))
 
 
-def made(spec: BehaviorSpec, seed: int = 1, **network: Any) -> PPO:
-    """A policy with weights and statistics as training might leave them."""
-    ppo = new(spec, seed, **network)
-    chance = torch.Generator().manual_seed(seed)
-    state = ppo.state_dict()
+def made(kind: str) -> Behavior:
+    """A behavior with weights and statistics as training might leave them."""
+    behavior = new(kind)
+    chance = torch.Generator().manual_seed(1)
+    state = behavior.learner.state_dict()
     for tensor in state["network"].values():
         tensor.add_(torch.randn(tensor.shape, generator=chance), alpha=0.1)
     for name, tensor in state["normalizer"].items():
         spread = torch.rand(tensor.shape, generator=chance, dtype=torch.float64)
         tensor.copy_(spread if name.endswith("mean") else 1 + 9 * spread)
-    ppo.load_weights(state)
-    return ppo
+    behavior.learner.load_weights(state)
+    return behavior
 
 
-def of_kind(kind: str) -> tuple[PPO, BehaviorSpec]:
-    sensors, actions, network = KINDS[kind]
-    spec = BehaviorSpec(tuple(sensors), actions)
-    return made(spec, **network), spec
-
-
-def model_of(ppo: PPO, spec: BehaviorSpec) -> bytes:
-    return to_onnx(ppo.actor.policy_network(), spec)
-
-
-def new_model(kind: str) -> bytes:
-    sensors, actions, network = KINDS[kind]
-    spec = BehaviorSpec(tuple(sensors), actions)
-    return model_of(new(spec, **network), spec)
+def model_of(behavior: Behavior) -> bytes:
+    return to_onnx(behavior.learner.actor.policy_network(), behavior.spec)
 
 
 @functools.cache
-def exported(kind: str) -> tuple[PPO, BehaviorSpec, bytes]:
-    """A policy and its model, for tests that do not change them."""
-    ppo, spec = of_kind(kind)
-    return ppo, spec, model_of(ppo, spec)
-
-
-def random_observations(spec: BehaviorSpec, rows: int, seed: int) -> list[NDArray[np.float32]]:
-    """Random observations; some entities of every list are absent, and one agent sees none."""
-    rng = np.random.default_rng(seed)
-    observations = []
-    for sensor in spec.observation_specs:
-        if sensor.is_picture:
-            values = rng.random((rows, *sensor.shape))
-        else:
-            values = rng.normal(scale=3.0, size=(rows, *sensor.shape))
-        if sensor.is_entities:
-            values[:, rng.integers(1, sensor.shape[0]) :] = 0.0
-            values[0] = 0.0
-        observations.append(values.astype(np.float32))
-    return observations
-
-
-def some_allowed(spec: BehaviorSpec, rows: int, seed: int) -> NDArray[np.bool_]:
-    """Masks that leave at least the last choice of every branch."""
-    allowed = np.random.default_rng(seed).random((rows, spec.action_spec.mask_size)) < 0.6
-    allowed[:, np.cumsum(spec.action_spec.discrete_branches, dtype=np.int64) - 1] = True
-    return allowed
-
-
-def some_memories(ppo: PPO, rows: int, seed: int) -> NDArray[np.float32]:
-    """Memory of actor and critic."""
-    return np.random.default_rng(seed).uniform(-1, 1, (rows, ppo.actor.memory_size)).astype(np.float32)
-
-
-def run(
-    model: bytes,
-    observations: Sequence[NDArray[np.float32]],
-    allowed: NDArray[Any],
-    memories: NDArray[np.float32] | None = None,
-) -> dict[str, NDArray[Any]]:
-    """memories: of the actor alone."""
-    session = onnxruntime.InferenceSession(model)
-    feed = {f"obs_{i}": sensor for i, sensor in enumerate(observations)}
-    if allowed.shape[1]:
-        feed["action_masks"] = allowed.astype(np.float32)
-    if memories is not None and memories.shape[1]:
-        feed["recurrent_in"] = memories[:, None]
-    names = [output.name for output in session.get_outputs()]
-    return dict(zip(names, session.run(None, feed), strict=True))
-
-
-def assert_same_decisions(outputs: Mapping[str, NDArray[Any]], policy: Any, *arguments: Any) -> None:
-    decisions = policy.actor.act(ActRequest(*arguments, deterministic=True))
-    if "continuous_actions" in outputs:
-        expected = policy.actor.env_actions(decisions)
-        np.testing.assert_allclose(outputs["deterministic_continuous_actions"], expected, atol=1e-5, rtol=0)
-    if "discrete_actions" in outputs:
-        np.testing.assert_array_equal(outputs["deterministic_discrete_actions"], decisions.discrete_actions)
-    if "recurrent_out" in outputs:
-        kept = outputs["recurrent_out"][:, 0]
-        np.testing.assert_allclose(kept, decisions.memories[:, : kept.shape[1]], atol=1e-5, rtol=0)
+def exported(kind: str) -> tuple[Behavior, bytes]:
+    """A behavior and its model, for tests that do not change them."""
+    behavior = made(kind)
+    return behavior, model_of(behavior)
 
 
 class UnityLoader:
@@ -236,64 +171,61 @@ class UnityLoader:
 
 @every_kind
 def test_unity_loads_it_without_a_complaint(kind: str) -> None:
-    _, spec, model = exported(kind)
-    assert list(UnityLoader(model).complaints(spec, MEMORY_SIZES.get(kind, 0))) == []
+    behavior, model = exported(kind)
+    assert list(UnityLoader(model).complaints(behavior.spec, MEMORY_SIZES.get(kind, 0))) == []
 
 
 @every_kind
-def test_it_decides_as_the_policy_does(kind: str) -> None:
-    ppo, spec, model = exported(kind)
-    rows = 7
-    observations, allowed = random_observations(spec, rows, seed=5), some_allowed(spec, rows, seed=6)
-    memories = some_memories(ppo, rows, seed=7)
-    outputs = run(model, observations, allowed, memories[:, : MEMORY_SIZES.get(kind, 0)])
-    assert_same_decisions(outputs, ppo, observations, allowed, memories)
+def test_it_decides_as_the_policy_does(kind: str, tmp_path: Path) -> None:
+    behavior, model = exported(kind)
+    (tmp_path / "model.onnx").write_bytes(model)
+    assert_model_acts_as_policy(tmp_path / "model.onnx", Policy(checkpoint_of(behavior)))
 
 
 @every_kind
-def test_every_importer_reads_its_graph_alike(kind: str) -> None:
-    """Biases of a new network are all zeros, so the exporter merges them; those of an LSTM stay equal."""
-    model = exported(kind)[2] if kind == "lstm" else new_model(kind)
-    assert_importers_read_alike(onnx.load_model_from_string(model))
+def test_every_importer_reads_a_new_networks_graph_alike(kind: str) -> None:
+    """Biases of a new network are all zeros, so the exporter merges them."""
+    assert_importers_read_alike(onnx.load_model_from_string(model_of(new(kind))))
 
 
 def test_the_operator_set_is_one_that_unity_reads() -> None:
-    model = onnx.load_model_from_string(exported("everything")[2])
+    model = onnx.load_model_from_string(exported("everything")[1])
     assert [(each.domain, each.version) for each in model.opset_import] == [("", export.OPSET)]
     assert export.OPSET <= 15
 
 
 def test_an_observation_without_influence_is_still_an_input() -> None:
-    ppo, spec = of_kind("branches")
-    network = ppo.actor.policy_network()
-    network.forward = lambda observations: ppo.actor.policy_network()([observations[0], torch.zeros(1, 2)])  # type: ignore[method-assign]
-    session = onnxruntime.InferenceSession(to_onnx(network, spec))
+    behavior = made("branches")
+    actor = behavior.learner.actor
+    network = actor.policy_network()
+    network.forward = lambda observations: actor.policy_network()([observations[0], torch.zeros(1, 2)])  # type: ignore[method-assign]
+    session = onnxruntime.InferenceSession(to_onnx(network, behavior.spec))
     assert [each.name for each in session.get_inputs()] == ["obs_0", "obs_1", "action_masks"]
 
 
 def test_exporting_does_not_change_the_learner() -> None:
-    (one, spec), (other, _) = of_kind("everything"), of_kind("everything")
+    one, other = (made("everything").learner for _ in range(2))
     stream = torch.get_rng_state()
-    model_of(one, spec)
+    to_onnx(one.actor.policy_network(), exported("everything")[0].spec)
     assert torch.equal(torch.get_rng_state(), stream)
     state, expected = one.state_dict(), other.state_dict()
     for part in ("network", "normalizer"):
         for name, tensor in expected[part].items():
             assert torch.equal(state[part][name], tensor)
             assert state[part][name].dtype == tensor.dtype
-    observations, allowed = random_observations(spec, 3, seed=1), some_allowed(spec, 3, seed=2)
-    nothing = np.zeros((3, 0), np.float32)
-    drawn, undisturbed = (each.actor.act(ActRequest(observations, allowed, nothing)) for each in (one, other))
+    zeros = [np.zeros((3, *each.shape), np.float32) for each in KINDS["everything"][0]]
+    asked = ActRequest(zeros, np.ones((3, HYBRID.mask_size), np.bool_), np.zeros((3, 0), np.float32))
+    drawn, undisturbed = (each.actor.act(asked) for each in (one, other))
     np.testing.assert_array_equal(drawn.discrete_actions, undisturbed.discrete_actions)
     np.testing.assert_array_equal(drawn.continuous_actions, undisturbed.continuous_actions)
     assert all(each.requires_grad and each.grad is not None for each in one.actor.network.parameters())
 
 
 def test_an_export_error_is_one_line(tmp_path: Path) -> None:
-    ppo, spec = of_kind("continuous")
-    network = ppo.actor.policy_network()
+    behavior = made("continuous")
+    network = behavior.learner.actor.policy_network()
     network.squash = torch.linalg.pinv  # type: ignore[method-assign]
     with pytest.raises(ExportError, match=r"no model could be written: .*pinv") as caught:
-        export_policy(network, spec, tmp_path / "model.onnx")
+        export_policy(network, behavior.spec, tmp_path / "model.onnx")
     assert "\n" not in str(caught.value)
     assert list(tmp_path.iterdir()) == []

@@ -1,9 +1,6 @@
 import io
 import logging
-import os
 import re
-import subprocess
-import sys
 from dataclasses import replace
 from typing import Any
 
@@ -174,42 +171,6 @@ def test_the_table_is_drawn_only_so_often(monkeypatch: pytest.MonkeyPatch) -> No
         now_s += 1.0
         console.progress("Ball", 1000, 1000, 1.0)
         assert len(stream.getvalue()) > drawn
-
-
-UNHEARD = """
-import os, sys
-from trainer_service.running.metrics.console import Console
-from trainer_service.running.curriculum import CurrentLesson
-with Console() as console:
-    console.log("first")
-    sys.stdin.readline()
-    for step in range(3):
-        console.banner(communicator_api="1.5.0", pytorch="2.9.0")
-        console.log("nobody reads this")
-        console.progress("Ball", step, 10, 1.0)
-sys.stderr.write("the run went on")
-sys.stderr.flush()
-os._exit(0)  # the interpreter would try once more to flush what nobody reads
-"""
-
-
-@pytest.mark.process
-def test_a_pipe_that_closes_does_not_end_the_run() -> None:
-    reading, writing = os.pipe()
-    with subprocess.Popen(
-        [sys.executable, "-c", UNHEARD],
-        stdin=subprocess.PIPE,
-        stdout=writing,
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as process:
-        os.close(writing)
-        output = b""
-        while b"first" not in output:
-            output += os.read(reading, 1024)
-        os.close(reading)
-        _, errors = process.communicate("go on\n", timeout=60)
-    assert errors == "the run went on"
 
 
 def test_in_a_notebook_the_table_is_drawn_anew_in_one_output(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,8 +1,5 @@
 import json
 import math
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -154,31 +151,6 @@ def test_a_last_line_that_is_being_written_is_not_told(
     path.write_bytes(b'{"step": 1}\n{"step": 2, "mea')
     assert read_rows(path) == [{"step": 1}]
     assert not caplog.text
-
-
-@pytest.mark.skipif(os.name != "posix", reason="needs a limit on the size of files")
-@pytest.mark.process
-def test_a_full_disk_is_named_and_leaves_no_half_line(tmp_path: Path) -> None:
-    path = tmp_path / "metrics.jsonl"
-    script = """
-import resource, sys
-from pathlib import Path
-from trainer_service.running.runs.files import SaveError
-from trainer_service.running.metrics import JsonlWriter, Summary
-writer = JsonlWriter(Path(sys.argv[1]))
-summary = Summary(behavior="Ball", step=1000, wall_s=1.0, steps_per_s=1.0)
-writer.write(summary)
-limit = Path(sys.argv[1]).stat().st_size + 50
-resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
-try:
-    writer.write(summary)
-except SaveError as error:
-    print(error)
-"""
-    command = [sys.executable, "-c", script, str(path)]
-    output = subprocess.run(command, timeout=60, check=True, capture_output=True, text=True).stdout
-    assert str(path) in output
-    assert len(entries(path)) == 1
 
 
 def test_tensorboard_reads_the_tags_of_ml_agents(tmp_path: Path) -> None:

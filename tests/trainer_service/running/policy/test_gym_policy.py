@@ -12,7 +12,6 @@ import pytest
 from gymnasium import spaces
 
 from trainer_service.errors import UserError
-from trainer_service.running.behaviors.saving import checkpoint_of
 from trainer_service.running.policy import Policy
 
 
@@ -25,21 +24,13 @@ SEEN = spaces.Dict({"b": spaces.Box(-1, 1, (3,)), "a": spaces.Discrete(2, start=
 """A Dict whose sensors are sorted: a, one of two, then b, three numbers."""
 
 
-@pytest.fixture
-def policy(make_behavior):
-    """A fresh policy of two and three numbers that has one number and a branch of three to say."""
-
-    def make(**settings: Any) -> Policy:
-        return Policy(checkpoint_of(make_behavior(sizes=(2, 3), continuous=1, branches=(3,), **settings)))
-
-    return make
-
-
+OF_BOTH: dict[str, Any] = {"sizes": (2, 3), "continuous": 1, "branches": (3,)}
+"""The behavior of these spaces."""
 ACTS = spaces.Tuple((spaces.Box(10, 30, (1,)), spaces.Discrete(3, start=-1)))
 
 
 def test_sensors_and_actions_are_those_of_the_spaces(policy) -> None:
-    decide = policy()
+    decide = policy(**OF_BOTH)
     numbers = np.array([0.1, -0.2, 0.3], np.float32)
     action, state = decide.wrap(world(SEEN, ACTS)).predict({"b": numbers, "a": 6})
     expected = decide.act([np.array([[0.0, 1.0]]), numbers[None]])
@@ -50,7 +41,7 @@ def test_sensors_and_actions_are_those_of_the_spaces(policy) -> None:
 
 
 def test_a_batch_is_decided_row_by_row(policy) -> None:
-    agent = policy().wrap(world(SEEN, ACTS))
+    agent = policy(**OF_BOTH).wrap(world(SEEN, ACTS))
     rows = np.random.default_rng(1).uniform(-1, 1, (4, 3)).astype(np.float32)
     batch, _ = agent.predict({"a": np.array([5, 6, 5, 6]), "b": rows})
     alone = [agent.predict({"a": 5 + i % 2, "b": row})[0] for i, row in enumerate(rows)]
@@ -58,9 +49,9 @@ def test_a_batch_is_decided_row_by_row(policy) -> None:
     np.testing.assert_array_equal(batch[1], [choice for _, choice in alone])
 
 
-def test_a_memory_is_handed_back_and_forgotten_at_a_start(make_behavior) -> None:
+def test_a_memory_is_handed_back_and_forgotten_at_a_start(policy) -> None:
     memory = {"memory": {"memory_size": 8, "sequence_length": 4}}
-    decide = Policy(checkpoint_of(make_behavior(sizes=(2,), continuous=1, network_settings=memory)))
+    decide = policy(sizes=(2,), continuous=1, network_settings=memory)
     agent = decide.wrap(world(spaces.Box(-1, 1, (2,)), spaces.Box(-1, 1, (1,))))
     seen = np.array([0.5, -0.5], np.float32)
     first, state = agent.predict(seen)
@@ -72,9 +63,8 @@ def test_a_memory_is_handed_back_and_forgotten_at_a_start(make_behavior) -> None
     assert again == first
 
 
-def test_masked_choices_are_not_taken(make_behavior) -> None:
-    decide = Policy(checkpoint_of(make_behavior(sizes=(2,), branches=(3,))))
-    agent = decide.wrap(world(spaces.Box(-1, 1, (2,)), spaces.Discrete(3)))
+def test_masked_choices_are_not_taken(of_three: Policy) -> None:
+    agent = of_three.wrap(world(spaces.Box(-1, 1, (2,)), spaces.Discrete(3)))
     seen = np.zeros((6, 2), np.float32)
     masks = np.array([[0, 0, 1], [0, 1, 0]] * 3)
     actions, _ = agent.predict(seen, deterministic=False, action_masks=masks)
@@ -88,11 +78,11 @@ def test_another_environment_is_refused(policy) -> None:
     with pytest.raises(
         UserError, match=r"not what the policy of behavior 'Probe' was trained for: actions were"
     ):
-        policy().wrap(world(SEEN, spaces.Discrete(3)))
+        policy(**OF_BOTH).wrap(world(SEEN, spaces.Discrete(3)))
     with pytest.raises(UserError, match=r"expected a Gymnasium environment, got 'CartPole-v1'"):
-        policy().wrap("CartPole-v1")
+        policy(**OF_BOTH).wrap("CartPole-v1")
     with pytest.raises(UserError, match="agents: expected an environment of PettingZoo, got "):
-        policy().wrap(world(SEEN, ACTS), agents=["agent_0"])
+        policy(**OF_BOTH).wrap(world(SEEN, ACTS), agents=["agent_0"])
 
 
 class OnlyTwo(gymnasium.Env[Any, Any]):
@@ -112,8 +102,9 @@ ZEROS = np.zeros(2, np.float32)
 
 
 @pytest.fixture
-def of_three(make_behavior) -> Policy:
-    return Policy(checkpoint_of(make_behavior(sizes=(2,), branches=(3,))))
+def of_three(policy) -> Policy:
+    made: Policy = policy(sizes=(2,), branches=(3,))
+    return made
 
 
 def test_the_environments_own_method_masks(of_three: Policy) -> None:

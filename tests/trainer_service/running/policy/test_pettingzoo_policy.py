@@ -12,11 +12,11 @@ from gymnasium import spaces
 
 import trainer_service
 from trainer_service.errors import UserError
-from trainer_service.running.behaviors.saving import checkpoint_of
-from trainer_service.running.policy import Policy
 
 pytestmark = pytest.mark.process
 
+OF_TWO = {"sizes": (2,), "continuous": 1}
+"""A behavior whose agents see two numbers."""
 MEMORY = {"network_settings": {"memory": {"memory_size": 8, "sequence_length": 4}}}
 SHORT = {"max_steps": 60, "hyperparameters": {"batch_size": 16, "buffer_size": 32, "learning_rate": 0.02}}
 
@@ -95,19 +95,9 @@ class Crowd:
         return {agent: np.full(self._seen[agent], 0.5, np.float32) for agent in self.agents}
 
 
-@pytest.fixture
-def policy(make_behavior):
-    """A fresh policy of behavior Probe, whose agents see two numbers."""
-
-    def make(**settings: Any) -> Policy:
-        return Policy(checkpoint_of(make_behavior(sizes=(2,), continuous=1, **settings)))
-
-    return make
-
-
 def test_a_memory_is_an_agents_own_and_forgotten_at_reset_and_by_one_that_leaves(policy) -> None:
     env = Crowd(a=2, b=2)
-    agent = policy(**MEMORY).wrap(env)
+    agent = policy(**OF_TWO, **MEMORY).wrap(env)
     first = agent.act(env.observations())
     env.agents = ["a"]
     second = agent.act(env.observations())
@@ -122,7 +112,7 @@ def test_a_memory_is_an_agents_own_and_forgotten_at_reset_and_by_one_that_leaves
 def test_an_agent_that_comes_gets_the_lowest_free_index(policy) -> None:
     """As in training, which docs/groups.md describes."""
     env = Crowd(a=2, b=2, c=2)
-    happo = policy(trainer_type="happo", hyperparameters={"group_size": 3})
+    happo = policy(**OF_TWO, trainer_type="happo", hyperparameters={"group_size": 3})
     agent = happo.wrap(env)
     seen = np.full((3, 2), 0.5, np.float32)
     by_index = happo.act(seen, agent_indices=[0, 1, 2]).continuous[:, 0]
@@ -142,14 +132,18 @@ def test_an_agent_that_comes_gets_the_lowest_free_index(policy) -> None:
 
 def test_agents_are_found_by_name_by_what_they_see_or_by_what_is_said(policy) -> None:
     env = Crowd(a_0=2, a_1=2, b_0=3)
-    assert list(policy().wrap(env).act(env.observations())) == ["a_0", "a_1"], "only these see two numbers"
-    assert list(policy().wrap(env, agents=["a_1"]).act(env.observations())) == ["a_1"]
+    assert list(policy(**OF_TWO).wrap(env).act(env.observations())) == ["a_0", "a_1"], (
+        "only these see two numbers"
+    )
+    assert list(policy(**OF_TWO).wrap(env, agents=["a_1"]).act(env.observations())) == ["a_1"]
     env.agents = ["a_1", "b_0"]
-    assert list(policy().wrap(env).act(Crowd(a_0=2, a_1=2, b_0=3).observations())) == ["a_1"], "others left"
+    assert list(policy(**OF_TWO).wrap(env).act(Crowd(a_0=2, a_1=2, b_0=3).observations())) == ["a_1"], (
+        "others left"
+    )
 
 
 def test_agents_of_other_behaviors_are_named(policy) -> None:
-    decide = policy()
+    decide = policy(**OF_TWO)
     with pytest.raises(
         UserError, match=r"agent 'a_0' is not what .* 'Probe' was trained for: .* shape \(2,\), now \(3,\)"
     ):

@@ -13,16 +13,15 @@ from trainer_service.running.behaviors.saving import checkpoint_of
 from trainer_service.running.policy import Policy, load_policy
 from trainer_service.running.runs.checkpoint import save_checkpoint
 
+TWO_OF_EACH = {"sizes": (2, 3), "continuous": 2, "branches": (2, 3)}
+"""A behavior with two sensors, two numbers and two branches."""
+MEMORY = {"hidden_units": 8, "num_layers": 1, "memory": {"memory_size": 6, "sequence_length": 4}}
+
 
 @pytest.fixture
-def policy(make_behavior):
-    """A fresh policy of a behavior with two sensors, two numbers and two branches."""
-
-    def make(seed: int = 0) -> Policy:
-        behavior = make_behavior(sizes=(2, 3), continuous=2, branches=(2, 3))
-        return Policy(checkpoint_of(behavior), seed=seed)
-
-    return make
+def recurrent_policy(policy) -> Policy:
+    made: Policy = policy(**TWO_OF_EACH, network_settings=MEMORY)
+    return made
 
 
 def seen(rows: int) -> list[np.ndarray]:
@@ -31,7 +30,7 @@ def seen(rows: int) -> list[np.ndarray]:
 
 
 def test_actions_are_as_a_simulator_takes_them(policy) -> None:
-    actions = policy().act(seen(500), deterministic=False)
+    actions = policy(**TWO_OF_EACH).act(seen(500), deterministic=False)
     assert actions.continuous.shape == (500, 2)
     assert actions.continuous.dtype == np.float32
     assert np.abs(actions.continuous).max() <= 1.0
@@ -45,7 +44,7 @@ def test_masked_actions_are_never_chosen(policy, deterministic: bool) -> None:
     allowed = np.ones((300, 5), np.bool_)
     allowed[:150, 0] = False  # the first branch's first choice, for half of the agents
     allowed[150:, 2:4] = False  # of the second branch all but the last, for the others
-    discrete = policy().act(seen(300), allowed, deterministic=deterministic).discrete
+    discrete = policy(**TWO_OF_EACH).act(seen(300), allowed, deterministic=deterministic).discrete
     assert set(discrete[:150, 0].tolist()) == {1}
     assert set(discrete[150:, 1].tolist()) == {2}
 
@@ -73,7 +72,7 @@ def test_masked_actions_are_never_chosen(policy, deterministic: bool) -> None:
 )
 def test_arrays_that_do_not_fit_are_named(policy, observations, allowed, expected: str) -> None:
     with pytest.raises(ValueError, match=expected):
-        policy().act(observations, allowed)
+        policy(**TWO_OF_EACH).act(observations, allowed)
 
 
 def test_a_policy_is_loaded_from_the_folder_of_a_run(make_behavior, tmp_path: Path) -> None:
@@ -97,20 +96,8 @@ def test_of_several_behaviors_one_must_be_named(make_behavior, tmp_path: Path) -
         load_policy(tmp_path, "Fly")
 
 
-@pytest.fixture
-def recurrent_policy(make_behavior):
-    """A trained policy with a memory of six floats."""
-    network = {"hidden_units": 8, "num_layers": 1, "memory": {"memory_size": 6, "sequence_length": 4}}
-
-    def make(seed: int = 0) -> Policy:
-        behavior = make_behavior(sizes=(2, 3), continuous=2, branches=(2, 3), network_settings=network)
-        return Policy(checkpoint_of(behavior), seed=seed)
-
-    return make
-
-
 def test_memories_are_passed_in_and_returned(recurrent_policy) -> None:
-    decide = recurrent_policy()
+    decide = recurrent_policy
     assert decide.memory_size == 6
     first, memories = decide.predict(seen(20))
     assert memories.shape == (20, 6)
@@ -125,7 +112,7 @@ def test_memories_are_passed_in_and_returned(recurrent_policy) -> None:
 
 
 def test_memories_are_zero_at_an_episodes_start(recurrent_policy) -> None:
-    decide = recurrent_policy()
+    decide = recurrent_policy
     fresh, _ = decide.predict(seen(20))
     _, memories = decide.predict(seen(20))
     starts = np.arange(20) % 2 == 0
@@ -137,4 +124,4 @@ def test_memories_are_zero_at_an_episodes_start(recurrent_policy) -> None:
 
 def test_a_policy_with_a_memory_is_not_asked_without_it(recurrent_policy) -> None:
     with pytest.raises(ValueError, match=r"'Probe' has a memory: use predict\(\)"):
-        recurrent_policy().act(seen(3))
+        recurrent_policy.act(seen(3))

@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
-from typing import Any
 
-import numpy as np
 import pytest
 import torch
-from behavior_worlds import observe
 
 from trainer_service.config import TrainerSettings
 from trainer_service.learning.algorithms import Compute
 from trainer_service.running.behaviors.behavior import Behavior
-from trainer_service.running.collection.records import BehaviorTick
-from trainer_service.running.training.compute import device_for, divided_threads, threads_for
-from unity_bridge.simulators.scene import camera_sensor, entity_sensor, step_batch, vector_sensor
+from trainer_service.running.training.compute import device_for, threads_for
+from unity_bridge.simulators.scene import camera_sensor, entity_sensor, vector_sensor
 from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationSpec
 
 
@@ -49,31 +44,6 @@ LARGE = {
 @pytest.mark.parametrize("name", [*SMALL, *LARGE])
 def test_large_minibatches_have_all_cores_and_small_ones_a_thread(name: str) -> None:
     assert threads_for([(SMALL | LARGE)[name]()], cores=7) == (1 if name in SMALL else 7)
-
-
-def test_only_updates_and_decisions_for_many_have_several_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    """84 x 84 x 3 numbers of a picture are more than its encoder's widest layer: 2^18 of them are 12.4 pictures."""
-    painter = LARGE["pictures"]()
-    painter.threads = painter.collector.threads = divided_threads(painter, 3)
-    heard: list[int] = []
-
-    def hear(does: Callable[..., Any] | None) -> Callable[..., Any]:
-        def heard_first(*given: Any) -> Any:
-            heard.append(torch.get_num_threads())
-            return {} if does is None else does(*given)
-
-        return heard_first
-
-    monkeypatch.setattr(painter.learner, "update", hear(None))
-    monkeypatch.setattr(painter.learner.actor, "act", hear(painter.learner.actor.act))
-    painter.update()
-    for agents in (12, 13):
-        seen = np.zeros((agents, *painter.spec.observation_specs[0].shape), np.uint8)
-        batch = step_batch([seen], np.zeros(agents, np.float32), agent_ids=np.arange(agents))
-        observe(painter, BehaviorTick(simulator=agents, team=0, batch=batch))
-        painter.collector.act()
-    assert heard == [3, 1, 3]
-    assert torch.get_num_threads() == 1
 
 
 def test_omp_num_threads_limits_the_usable_cores(monkeypatch: pytest.MonkeyPatch) -> None:

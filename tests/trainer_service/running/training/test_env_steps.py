@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ import numpy as np
 import pytest
 import yaml
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from run_files import checkpoint, metrics
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 import trainer_service
@@ -19,7 +19,6 @@ from trainer_service.commands.status.run_status import run_status
 from trainer_service.running.behaviors.behavior import Behavior
 from trainer_service.running.behaviors.registry import used_share
 from trainer_service.running.collection.router import EnvSteps
-from trainer_service.running.runs.checkpoint import load_checkpoint
 
 RATE = 0.01
 SMALL: dict[str, Any] = {
@@ -40,15 +39,10 @@ def config(tmp_path: Path) -> Path:
     return path
 
 
-def rows(run_id: str = "ppo") -> list[dict[str, Any]]:
-    lines = Path("results", run_id, "metrics.jsonl").read_text().splitlines()
-    return [json.loads(line) for line in lines]
-
-
 def saved(behavior: str, run_id: str = "ppo") -> tuple[int, int]:
     """Agent steps and environment steps of the newest checkpoint."""
-    checkpoint = load_checkpoint(Path("results", run_id, behavior, "checkpoint.safetensors"))
-    return checkpoint.step, checkpoint.env_steps
+    found = checkpoint(run_id, behavior)
+    return found["step"], found["env_steps"]
 
 
 @pytest.mark.parametrize(
@@ -117,7 +111,7 @@ def test_a_copy_that_begins_anew_by_an_exchange_makes_no_step(mode: AutoresetMod
 def test_metrics_have_both_counts_and_schedules_follow_the_budget(mlagents_style, config: Path) -> None:
     flags = ("--env=sim:spread", "--seed=1", "--max-env-steps=200", "--env-args", "--copies=1")
     assert mlagents_style("learn", config, *flags).code == 0
-    lines = rows()
+    lines = metrics("ppo")
     assert [(line["step"], line["env_steps"]) for line in lines] == [(120 * i, 40 * i) for i in range(1, 6)]
     # Updates come once the segments of 120 steps are complete: at the environment steps 45, 85, 125 and 170.
     rates = [line["learning_rate"] for line in lines[1:]]
@@ -151,7 +145,7 @@ def test_a_resumed_run_counts_on_exactly(mlagents_style, config: Path) -> None:
     assert saved("Spread", "parted") == (240, 80)  # its budget is used up: it ends before it acts
     learn("parted", 160, "--resume")
     assert saved("Spread", "parted") == saved("Spread", "straight") == (480, 160)
-    counts = [[(row["step"], row["env_steps"]) for row in rows(run_id)] for run_id in ("parted", "straight")]
+    counts = [[(row["step"], row["env_steps"]) for row in metrics(run)] for run in ("parted", "straight")]
     assert counts[0] == counts[1] == [(120, 40), (240, 80), (360, 120), (480, 160)]
 
 

@@ -29,21 +29,25 @@ class Odd(gymnasium.Env):
     action_space = gymnasium.spaces.Discrete(2)
     time = 0
 
+    def __init__(self, stuck=False, breaks_at=0):
+        if stuck:
+            raise RuntimeError("it does not start")
+        self.breaks_at = breaks_at
+
     def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        return self.np_random.uniform(-1, 1, 1).astype(numpy.float32), {}
+        return numpy.zeros(1, numpy.float32), {}
 
     def step(self, action):
         self.time += 1
         print("so many words")
-        seen = self.np_random.uniform(-1, 1, 1).astype(numpy.float32)
-        return seen, float(action == 1), self.time % 20 == 0, False, {}
+        speed = {"slow": 1.0}["fast" if self.time == self.breaks_at else "slow"]
+        return numpy.zeros(1, numpy.float32), speed, self.time % 20 == 0, False, {}
 """
 
 
 @pytest.fixture
 def odd(workplace: Path) -> Iterator[str]:
-    """A module in the current folder, whose environment prints."""
+    """A module in the current folder, which as for a console script is not where Python looks."""
     (workplace / "odd_environments.py").write_text(SOURCE)
     yield "gym:odd_environments:Odd"
     sys.modules.pop("odd_environments", None)
@@ -113,3 +117,29 @@ def test_an_exception_of_an_object_keeps_its_frames_and_the_run_is_saved(tmp_pat
     last = traceback.extract_tb(cause.__cause__.__traceback__)[-1]
     assert (last.filename, last.name) == (__file__, "step")
     assert load_checkpoint(tmp_path / "b/Breaking/checkpoint.safetensors").step == 149
+
+
+def test_a_broken_environments_line_is_printed_and_logged(mlagents_style, configure, odd: str) -> None:
+    configure("Odd")
+    line = ("learn", "config.yaml", f"--env={odd}")
+    breaking = ("--env-args", "--env-kwargs", '{"breaks_at": 20}')
+    said = mlagents_style(*line, "--run-id=t", "--isolate", "--max-lifetime-restarts=0", *breaking)
+    assert said.code == 1
+    for text in (said.err, Path("results/t/run_logs/Player-0.log").read_text()):
+        assert 'odd_environments.py", line 20, in step' in text
+        assert text.rstrip().endswith("step() raised KeyError: 'fast'")
+    said = mlagents_style(*line, "--run-id=here", *breaking)
+    assert said.code == 1
+    for text in (said.err, Path("results/here/run_logs/trainer.log").read_text()):
+        assert 'odd_environments.py", line 20, in step' in text
+        assert "step() raised KeyError: 'fast'; its traceback:" in text
+
+
+def test_a_simulator_finds_modules_in_the_current_folder(
+    mlagents_style, odd: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "path", [place for place in sys.path if place])
+    said = mlagents_style("simulate", odd, "--env-kwargs", '{"stuck": true}')
+    assert said.code == 2
+    assert 'odd_environments.py", line 11, in __init__' in said.err
+    assert said.err.endswith("make() raised RuntimeError: it does not start\n")

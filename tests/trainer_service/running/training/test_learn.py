@@ -17,6 +17,7 @@ import torch
 from trainer_service.config import parse_run_options
 from trainer_service.errors import UserError
 from trainer_service.learning.algorithms import Compute
+from trainer_service.learning.rollout.assembler import TrajectoryAssembler
 from trainer_service.running.behaviors.behavior import Behavior
 from trainer_service.running.behaviors.registry import Behaviors
 from trainer_service.running.collection import collector
@@ -45,6 +46,7 @@ from unity_bridge.side_channels import (
     stat_records,
 )
 from unity_bridge.side_channels.channel_hub import ChannelHub
+from unity_bridge.simulators.scene import step_batch
 from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationSpec
 from unity_bridge.steps import ActionBatch, StepBatch
 
@@ -54,15 +56,11 @@ OTHER = BehaviorSpec((ObservationSpec("o", (3,)),), ActionSpec(1))
 
 def tick(simulator: int, *agents: int, ended: int = 0, reward: float = 1.0, first: bool = False) -> Tick:
     n = len(agents)
-    batch = StepBatch(
+    batch = step_batch(
+        [np.zeros((n, 2), np.float32)],
+        np.full(n, reward, np.float32),
         agent_ids=np.array(agents, np.int64),
-        observations=(np.zeros((n, 2), np.float32),),
-        rewards=np.full(n, reward, np.float32),
         terminated=np.arange(n) < ended,
-        truncated=np.zeros(n, np.bool_),
-        allowed_actions=np.ones((n, 0), np.bool_),
-        group_ids=np.zeros(n, np.int64),
-        group_rewards=np.zeros(n, np.float32),
     )
     return Tick(simulator, {"B?team=0": SPEC} if first else {}, {"B?team=0": batch})
 
@@ -203,6 +201,36 @@ def test_too_many_agents_cost_even_a_launched_simulator_alone(
     assert [simulator for simulator, _ in bridge.rejected] == [1]
     assert "expected at most 2 agents in one simulator, got a message of 5 rows" in bridge.rejected[0][1]
     assert behaviors["B"].step == 1
+
+
+def test_a_mistake_of_ours_costs_the_visitor_that_meets_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    observe, fragile = TrajectoryAssembler.observe, 1313
+
+    def fail(self: TrajectoryAssembler, simulator: int, team: int, batch: StepBatch, *others: Any) -> Any:
+        observed = observe(self, simulator, team, batch, *others)
+        if fragile in batch.agent_ids:  # half of its tick is done
+            raise IndexError("index 7 is out of bounds")
+        return observed
+
+    monkeypatch.setattr(TrajectoryAssembler, "observe", fail)
+    script = (
+        [tick(0, 5, first=True), tick(1, 5, first=True)],
+        [tick(0, 5), tick(1, 5, fragile)],
+        [tick(0, 5), tick(1, 5, first=True)],  # the next one of that number
+        [tick(0, 5), tick(1, 5)],
+        [],
+    )
+    bridge = ScriptedBridge(*script)
+    behaviors = run(bridge, tmp_path)
+    failure = "observing its message failed in the trainer: IndexError: 'index 7 is out of bounds'"
+    assert bridge.rejected == [(1, failure)]
+    assert [simulator for simulator, _ in bridge.replies] == [0, 1, 0, 0, 1, 0, 1]
+    assert behaviors["B"].step == 3 + 1
+    assert caplog.text.count("Traceback (most recent call last)") == 1
+    with pytest.raises(IndexError):
+        run(ScriptedBridge(*script, launched=True), tmp_path)
 
 
 def test_the_step_budget_ends_the_loop_without_another_action(tmp_path: Path) -> None:

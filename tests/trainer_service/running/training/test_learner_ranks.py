@@ -36,9 +36,6 @@ def test_one_learner_unless_told() -> None:
     assert num_learners(options()) == 1
     assert num_learners(options(distributed={"num_learners": 3})) == 3
     assert not serves_rank_0()
-
-
-def test_a_run_that_learns_nothing_has_one() -> None:
     inference = {"inference": True, "run_id": "a"}
     assert num_learners(options(distributed={"num_learners": 3}, checkpoint_settings=inference)) == 1
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -125,23 +124,3 @@ def test_a_policy_is_scored_in_the_lesson_its_run_reached(mlagents_style, school
     assert said.code == 0, said.err
     assert json.loads(said.out)["behaviors"]["Pupil"]["mean_return"] == 6.0
     assert "Parameter 'height' is in lesson 'high'" in said.err
-
-
-def test_a_parameter_that_nobody_reads_is_told_once(mlagents_style, configure) -> None:
-    path = configure("Sorter", max_steps=500, summary_freq=250)
-    document = yaml.safe_load(path.read_text())
-    lessons = [lesson("few", 3, beyond=-100.0), lesson("more", 5)]
-    lessons[0]["completion_criteria"]["behavior"] = "Sorter"
-    document["environment_parameters"] = {"num_tile": {"curriculum": lessons}, "num_tiles": 4, "tiles": 3}
-    path.write_text(yaml.safe_dump(document, sort_keys=False))
-    said = mlagents_style("learn", str(path), "--env=sim:sorter", "--num-envs=2", "--no-isolate")
-    assert said.code == 0, said.err
-    assert "Parameter 'num_tile' is in lesson 'more'" in said.out
-    told = [line for line in said.out.splitlines() if "no environment parameter" in line]
-    text = r"\[WARNING\] Simulator \d: sim:sorter: no environment parameter '%s'; expected one of num_tiles"
-    assert (
-        sum(bool(re.match(text % "num_tile" + r" \(did you mean 'num_tiles'\?\)", line)) for line in told)
-        == 1
-    )
-    assert sum(bool(re.match(text % "tiles", line)) for line in told) == 1
-    assert len(told) == 2

@@ -6,7 +6,6 @@ import logging
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import onnx
 import pytest
@@ -88,21 +87,6 @@ def test_a_model_that_fails_costs_a_warning_and_nothing_else(
     assert status.final_checkpoint is not None
     assert status.final_checkpoint.file_path == "results/run/Two Legs/Two Legs-200.safetensors"
     assert load_checkpoint(folder.checkpoint("Two Legs")).step == 200
-
-
-def test_weights_are_written_although_no_model_could_be_copied(
-    folder: RunFolder, walker: Behavior, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def power_cut() -> Any:
-        raise KeyboardInterrupt
-
-    recorder = recorder_of(folder, walker)
-    walker.step = 100
-    monkeypatch.setattr(walker.learner.actor, "policy_network", power_cut)
-    with pytest.raises(KeyboardInterrupt):
-        recorder.write_due(walker)
-    recorder.wait()
-    assert load_checkpoint(folder.numbered("Two Legs", 100)).step == 100
 
 
 @pytest.fixture

@@ -21,7 +21,6 @@ import numpy as np
 import pytest
 import torch
 from every_trainer import SMALL, settings_of
-from processes import write_configuration
 
 import trainer_service
 from trainer_service import Callback, RunView
@@ -241,38 +240,3 @@ def test_global_random_generators_are_neither_read_nor_moved(workplace: Path) ->
         found.append(saved_in(Path("results", f"s{seed}")))
     assert found[0]
     assert found[0] == found[1]
-
-
-LEAVING = """
-import os, sys
-import gymnasium, numpy
-
-class Leaving(gymnasium.Env):
-    observation_space = gymnasium.spaces.Box(-1, 1, (1,), numpy.float32)
-    action_space = gymnasium.spaces.Discrete(2)
-
-    def __init__(self, leaves_early=False):
-        if leaves_early:
-            sys.exit(0)
-
-    def reset(self, *, seed=None, options=None):
-        return numpy.zeros(1, numpy.float32), {}
-
-    def step(self, action):
-        os._exit(0)
-"""
-
-
-@pytest.mark.parametrize(
-    ("early", "code", "words"), [(True, 2, "raised SystemExit(0)"), (False, 1, "called os._exit(0)")]
-)
-def test_an_environment_that_exits_is_an_error(
-    workplace: Path, start, early: bool, code: int, words: str
-) -> None:
-    (workplace / "leaving.py").write_text(LEAVING)
-    write_configuration(workplace, {"Leaving": SETTINGS})
-    words_of_env = ("--env-args", "--env-kwargs", json.dumps({"leaves_early": early}))
-    run = start("learn", "config.yaml", "--env=gym:leaving:Leaving", "--run-id=r", *words_of_env)
-    assert run.end() == code
-    assert f"{words}, which would end the trainer" in run.output
-    assert "leaving.py" in run.output

@@ -1,53 +1,32 @@
-"""Runs on PettingZoo environments, as users start them."""
+"""Runs on PettingZoo environments, in parallel and in turn, as users start them."""
 
 from __future__ import annotations
 
 import json
-from pathlib import Path
-from typing import Any
 
 import pytest
-import yaml
 from mpe2 import simple_spread_v3
 from PIL import Image
+from run_files import metrics
 
 from trainer_service import load_policy
 
-SMALL = {
-    "trainer_type": "ppo",
-    "hyperparameters": {"batch_size": 32, "buffer_size": 128, "num_epoch": 1},
-    "network_settings": {"hidden_units": 8, "num_layers": 1},
-    "max_steps": 400,
-    "time_horizon": 25,
-    "summary_freq": 400,
-}
 
-
-@pytest.fixture
-def config(tmp_path: Path) -> Path:
-    path = tmp_path / "any.yaml"
-    path.write_text(yaml.safe_dump({"default_settings": SMALL}))
-    return path
-
-
-def scores(said: Any) -> dict[str, dict[str, Any]]:
-    assert said.code == 0, said.err
-    behaviors: dict[str, dict[str, Any]] = json.loads(said.out)["behaviors"]
-    return behaviors
-
-
-def test_a_team_is_trained_evaluated_and_recorded(mlagents_style, config: Path) -> None:
+def test_a_team_is_trained_evaluated_and_recorded(mlagents_style, configure) -> None:
     env = "--env=pettingzoo:mpe2.simple_spread_v3"
+    config = configure("simple_spread_v3", time_horizon=25, summary_freq=400)
     learned = mlagents_style(
         "learn", config, "--run-id=team", env, "--num-envs=2", "--seed=3", "--env-args", "--copies", "2"
     )
     assert learned.code == 0, learned.err
-    [line] = map(json.loads, Path("results/team/metrics.jsonl").read_text().splitlines())
+    [line] = metrics("team")
     assert (line["behavior"], line["mean_length"]) == ("simple_spread_v3", 25)
     assert line["mean_group_return"] == pytest.approx(3 * line["mean_return"], rel=0.1)
 
     evaluation = ("evaluate", "team", "--episodes=3", "--seed=5", "--json", "--record=team.gif")
-    [score] = scores(mlagents_style(*evaluation, "--env-args", "--copies", "1")).values()
+    said = mlagents_style(*evaluation, "--env-args", "--copies", "1")
+    assert said.code == 0, said.err
+    score = json.loads(said.out)["behaviors"]["simple_spread_v3"]
     assert (score["episodes"], score["mean_length"]) == (3, 25)
     assert score["mean_return"] == pytest.approx(played_directly(seed=5), rel=1e-4)
     with Image.open("team.gif") as picture:
@@ -66,3 +45,18 @@ def played_directly(seed: int) -> float:
         seen, rewards, *_ = env.step(dict(zip(env.possible_agents, choices, strict=True)))
         total += sum(rewards.values())
     return total / len(env.possible_agents)
+
+
+@pytest.mark.filterwarnings("ignore:The old environment creation API:DeprecationWarning")
+def test_players_in_turn_learn_from_each_other_and_are_rated(mlagents_style, configure) -> None:
+    rules = {"save_steps": 60, "team_change": 100, "swap_steps": 50}
+    config = configure("Board", max_steps=200, self_play=rules)
+    env = ("--env=pettingzoo:classic.tictactoe_v3", "--env-args", "--copies", "4", "--behaviors")
+    sides = "player_1=Board?team=0,player_2=Board?team=1"
+    learned = mlagents_style("learn", config, "--run-id=ttt", "--seed=3", *env, sides)
+    assert learned.code == 0, learned.err
+    assert all(row["elo"] != 1200 and -1 <= row["mean_return"] <= 1 for row in metrics("ttt"))
+    said = mlagents_style("evaluate", "ttt", "--against", "random", "--episodes=8", "--json")
+    assert said.code == 0, said.err
+    [match] = json.loads(said.out)["matches"]
+    assert match["won"] + match["drawn"] + match["lost"] == match["games"] == 8

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 import pytest
 from behavior_worlds import observe
 
-from trainer_service.learning.kernels import SLOW
 from trainer_service.running.behaviors.behavior import Behavior
 from trainer_service.running.collection.collector import BehaviorTick
 from trainer_service.running.metrics.console import Console
 from trainer_service.running.training.progress_log import ExchangeHint, ProgressLog
-from unity_bridge.steps import StepBatch
+from unity_bridge.simulators.scene import step_batch
 
 
 @dataclass
@@ -50,15 +49,12 @@ def live(behavior: Behavior, ticks: int, *, ends: bool) -> None:
     """One agent goes on for some ticks with a reward of 2 each, and comes to its end."""
     for tick in range(ticks):
         rows = 2 if ends and tick == ticks - 1 else 1
-        batch = StepBatch(
+        batch = step_batch(
+            [np.zeros((rows, 1), np.float32)],
+            np.array([2.0, 0.0][:rows], np.float32),
             agent_ids=np.zeros(rows, np.int64),
-            observations=(np.zeros((rows, 1), np.float32),),
-            rewards=np.array([2.0, 0.0][:rows], np.float32),
-            terminated=np.array([rows == 2, False][:rows]),
-            truncated=np.zeros(rows, np.bool_),
             allowed_actions=np.ones((rows, 2), np.bool_),
-            group_ids=np.ones(rows, np.int64),
-            group_rewards=np.zeros(rows, np.float32),
+            terminated=np.array([rows == 2, False][:rows]),
         )
         observe(behavior, BehaviorTick(0, 0, batch))
         behavior.collector.act()
@@ -123,32 +119,6 @@ def test_a_run_without_simulators_says_what_it_waits_for(run: Run) -> None:
         run.progress.update({})
         run.now_s += 1
     assert run.stream.getvalue().splitlines() == ["[INFO] Waiting for the first step of a simulator."] * 2
-
-
-@pytest.fixture
-def announced(make_behavior, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], list[tuple[int, int]]]:
-    """Makes one update of a learner, and returns what it said of its progress: minibatch, and of how many."""
-
-    def update(trainer_type: str) -> list[tuple[int, int]]:
-        heard: list[tuple[int, int]] = []
-        behavior = make_behavior(name="Ball", trainer_type=trainer_type)
-        monkeypatch.setattr(behavior.learner, "_progress", lambda *which: heard.append(which))
-        while not behavior.ready_to_update():
-            live(behavior, 20, ends=True)
-        behavior.update()
-        return heard
-
-    return update
-
-
-@pytest.mark.parametrize("trainer_type", ["ppo", "mappo", "happo"])
-def test_an_update_of_a_learner_counts_its_minibatches(
-    announced: Callable[[str], list[tuple[int, int]]], monkeypatch: pytest.MonkeyPatch, trainer_type: str
-) -> None:
-    monkeypatch.setenv(SLOW, "1")
-    heard = announced(trainer_type)
-    assert heard == [(number, len(heard)) for number in range(len(heard))]
-    assert len(heard) >= 12
 
 
 class Measured:
