@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
+import runpy
 import shlex
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import processes
 import pytest
 from numpy.typing import NDArray
 
@@ -126,18 +126,13 @@ def bundled(build: Callable[..., Path]) -> Callable[..., Path]:
 
 
 @pytest.fixture(scope="session")
-def low_level() -> ModuleType:
+def low_level() -> SimpleNamespace:
     """The program that both sides play; see tests/programs/low_level.py."""
-    spec = importlib.util.spec_from_file_location("low_level", PROGRAMS / "low_level.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return SimpleNamespace(**runpy.run_path(str(PROGRAMS / "low_level.py")))
 
 
 @pytest.fixture
-def our_record(low_level: ModuleType) -> Callable[[dict[str, Any]], Record]:
+def our_record(low_level: SimpleNamespace) -> Callable[[dict[str, Any]], Record]:
     """The record of our UnityEnvironment, playing as planned."""
 
     def play(plan: dict[str, Any]) -> Record:
@@ -167,12 +162,7 @@ def real_record(
 @pytest.fixture
 def free_port() -> Callable[[], int]:
     """Ports that were free a moment ago."""
-
-    def find() -> int:
-        with socket.create_server(("127.0.0.1", 0)) as probe:
-            return int(probe.getsockname()[1])
-
-    return find
+    return processes.free_port
 
 
 @pytest.fixture
