@@ -15,9 +15,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from fuzzing import MIB, examples, peak_memory
+from fuzzing import DICE, MIB, examples, peak_memory
 from hypothesis import given
-from hypothesis import strategies as st
 from mutations import INTEGERS, mutated_archive, mutated_bytes, require_fit_to_print
 
 from trainer_service.config import TrainerSettings
@@ -29,7 +28,6 @@ from trainer_service.running.runs.checkpoint import Checkpoint, save_checkpoint
 from unity_bridge.specs import ActionSpec, MemberSpec, ObservationSpec
 
 MLAGENTS_RUNS = Path(__file__).parents[1] / "trainer_service" / "mlagents_runs"
-DICE = st.integers(0, 2**32).map(random.Random)
 EXECUTED: list[str] = []
 """What a pickle called; must stay empty."""
 

@@ -6,15 +6,13 @@ import random
 from pathlib import Path
 
 import pytest
-from fuzzing import MIB, examples, peak_memory
+from fuzzing import DICE, MIB, examples, peak_memory
 from hypothesis import given
-from hypothesis import strategies as st
 from mutations import INTEGERS, mutated_bytes, require_fit_to_print
 
 from trainer_service.config import load_run_options
 from trainer_service.errors import UserError
 
-DICE = st.integers(0, 2**32).map(random.Random)
 REPOSITORY = Path(__file__).parents[2]
 OFFICIAL = sorted((REPOSITORY / "configs").glob("*.yaml"))
 LONGEST = 20_000

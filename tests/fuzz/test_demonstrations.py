@@ -7,9 +7,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from fuzzing import MIB, examples, peak_memory
+from fuzzing import DICE, MIB, examples, peak_memory
 from hypothesis import given
-from hypothesis import strategies as st
 from mutations import mutated_bytes, require_fit_to_print
 
 from unity_bridge.demonstrations import (
@@ -20,7 +19,6 @@ from unity_bridge.demonstrations import (
 )
 from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationSpec
 
-DICE = st.integers(0, 2**32).map(random.Random)
 SPEC = BehaviorSpec((ObservationSpec("body", (3,)),), ActionSpec(2, (3,)))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 import numpy as np
-from fuzzing import MIB, examples, peak_memory
+from fuzzing import DICE, MIB, examples, peak_memory
 from hypothesis import given
 from hypothesis import strategies as st
 from mutations import (
@@ -23,7 +23,6 @@ from unity_bridge.steps import ActionBatch
 from unity_bridge.wire.unity_message_pb2 import UnityMessageProto
 
 BEHAVIOR = "3DBall?team=0"
-DICE = st.integers(0, 2**32).map(random.Random)
 
 
 def hear_all(messages: list[bytes]) -> str:

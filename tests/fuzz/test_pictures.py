@@ -9,15 +9,14 @@ import zlib
 
 import numpy as np
 import pytest
-from fuzzing import MIB, examples
+from fuzzing import DICE, MIB, examples
 from hypothesis import given
-from hypothesis import strategies as st
 from mutations import mutated_png, require_fit_to_print
+from mutations import png_chunk as chunk
 
 from unity_bridge.codec.pictures import channel_mapping, decode_png, encode_png
 from unity_bridge.errors import WireError
 
-DICE = st.integers(0, 2**32).map(random.Random)
 SHAPE = (3, 6, 5)
 
 
@@ -40,10 +39,6 @@ def test_files_that_were_changed(dice: random.Random) -> None:
     if dice.random() < 0.3:
         mapping = [dice.randint(-2, channels) for _ in range(dice.choice([1, 3, 4, 6, 60]))]
     decode(mutated_png(dice, encode_png(picture)), (channels, 6, 5), mapping)
-
-
-def chunk(kind: bytes, content: bytes) -> bytes:
-    return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
 
 
 def png(width: int, height: int, *chunks: bytes, colours: int = 2) -> bytes:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
-from fuzzing import examples
+from fuzzing import DICE, examples
 from hypothesis import given
 from hypothesis import strategies as st
 from mutations import mutated_bytes, require_fit_to_print, side_channel
@@ -25,7 +25,6 @@ from unity_bridge.side_channels import (
     unpack_records,
 )
 
-DICE = st.integers(0, 2**32).map(random.Random)
 PARSERS = (parse_stat, parse_parameter, parse_property)
 BODIES = [
     *(record.body for record in engine_records(EngineConfiguration())),

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import os
+import random
 import resource
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
 
 TIMES = float(os.environ.get("FUZZ", "1"))
 
 MIB = 1 << 20
+DICE = st.integers(0, 2**32).map(random.Random)
 
 
 def examples(count: int) -> Callable[[Any], Any]:

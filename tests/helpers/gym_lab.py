@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from functools import partial
 from typing import Any
 
 import gymnasium
@@ -15,17 +14,14 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 class Lap(gymnasium.Env[Any, Any]):
     """Counts its steps. The seed says how long an episode is, whether it terminates, and what each action earns.
 
-    It shows [count, episode, seed], in the same array every time if ``reuses``, and forbids the last action at odd
-    counts.
+    It shows [count, episode, seed], and forbids the last action at odd counts.
     """
 
     observation_space = spaces.Box(-np.inf, np.inf, (3,), np.float64)
     action_space = spaces.Discrete(3, start=5)
 
-    def __init__(self, bonus: float = 0.0, reuses: bool = True, render_mode: str | None = None) -> None:
-        self.bonus, self.reuses = bonus, reuses
-        self.render_mode = render_mode
-        self.seen = np.zeros(3)
+    def __init__(self, bonus: float = 0.0, render_mode: str | None = None) -> None:
+        self.bonus, self.render_mode = bonus, render_mode
         self.lap_seed = self.episode = 0
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
@@ -45,8 +41,7 @@ class Lap(gymnasium.Env[Any, Any]):
         return np.full((4, 6, 3), self.count, np.uint8)
 
     def _observe(self) -> tuple[Any, dict[str, Any]]:
-        self.seen[:] = self.count, self.episode, self.lap_seed
-        seen = self.seen if self.reuses else self.seen.copy()
+        seen = np.array([self.count, self.episode, self.lap_seed], np.float64)
         return seen, {"action_mask": np.array([1, 1, self.count % 2 == 0], np.int8)}
 
 
@@ -84,25 +79,14 @@ def lap(bonus: float = 0.0) -> Lap:
     return Lap(bonus)
 
 
-def laps(num_envs: int = 2, mode: str = "NEXT_STEP") -> SyncVectorEnv:
+def laps(num_envs: int = 2) -> SyncVectorEnv:
     """A factory of a vector environment."""
-    # In the same step, Gymnasium's own keeps a last observation no better than the environment does.
-    make = partial(Lap, reuses=mode != "SAME_STEP")
-    return Laps([make] * num_envs, copy=False, autoreset_mode=AutoresetMode[mode])
+    return SyncVectorEnv([Lap] * num_envs)
 
 
 def two_laps() -> SyncVectorEnv:
     """A factory of a vector environment that does not let others choose how many."""
     return laps(2)
-
-
-class Laps(SyncVectorEnv):
-    """A vector environment that returns nonsense for a copy which only begins anew."""
-
-    def step(self, actions: Any) -> Any:
-        begins = self._autoreset_envs & (self.autoreset_mode is AutoresetMode.NEXT_STEP)
-        observations, rewards, terminated, truncated, info = super().step(actions)
-        return observations, np.where(begins, 99.0, rewards), terminated | begins, truncated | begins, info
 
 
 class SilentLaps(SyncVectorEnv):

@@ -247,10 +247,12 @@ def mutated_png(dice: random.Random, data: bytes) -> bytes:
         )
     else:
         chunks[place : place + 1] = [chunks[place]] * dice.choice([0, 2, 100])
-    return data[:8] + b"".join(
-        struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
-        for kind, content in chunks
-    )
+    return data[:8] + b"".join(png_chunk(kind, content) for kind, content in chunks)
+
+
+def png_chunk(kind: bytes, content: bytes) -> bytes:
+    """A part of a PNG file, with the right length and checksum."""
+    return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
 
 
 def _chunks(data: bytes) -> Iterator[tuple[bytes, bytes]]:

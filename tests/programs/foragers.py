@@ -16,8 +16,8 @@ from gymnasium import spaces
 AGENTS = 3
 
 
-def _sight(numbers: int = 3) -> spaces.Box:
-    return spaces.Box(-np.inf, np.inf, (numbers,), np.float64)
+def _sight() -> spaces.Box:
+    return spaces.Box(-np.inf, np.inf, (3,), np.float64)
 
 
 class Foragers(gymnasium.Env):  # type: ignore[type-arg]
@@ -28,25 +28,20 @@ class Foragers(gymnasium.Env):  # type: ignore[type-arg]
         limit: int = 4,
         rewards: str = "each",
         ends: str = "one",
-        masks: str = "",
-        scout: bool = False,
         trouble: str = "",
         render_mode: str | None = None,
     ) -> None:
-        self.limit, self.rewards, self.ends, self.masks = limit, rewards, ends, masks
-        self.scout, self.trouble, self.render_mode = scout, trouble, render_mode
+        self.limit, self.rewards, self.ends = limit, rewards, ends
+        self.trouble, self.render_mode = trouble, render_mode
         self.seed, self.count = -1, 0
         self.received: list[Any] = []
-        choices = [spaces.Discrete(3)] * (AGENTS - 1) + [spaces.Discrete(2) if scout else spaces.Discrete(3)]
-        self.action_space = spaces.Tuple(choices)
-        self.observation_space = spaces.Tuple([_sight()] * (AGENTS - 1) + [_sight(4 if scout else 3)])
-        if masks == "method":
-            self.get_avail_actions = self._allowed
+        self.action_space = spaces.Tuple([spaces.Discrete(3)] * AGENTS)
+        self.observation_space = spaces.Tuple([_sight()] * AGENTS)
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, Any]:
         self.count = 0
         self.seed = self.seed if seed is None else seed
-        return self._seen(), self._info()
+        return self._seen(), {}
 
     def step(self, actions: Any) -> Any:
         if self.trouble == "step":
@@ -64,7 +59,7 @@ class Foragers(gymnasium.Env):  # type: ignore[type-arg]
             late = [late, late, late or self.count >= 2]
         if self.trouble == "return":
             return self._seen(), earned
-        return self._seen(), earned, late, False, self._info()
+        return self._seen(), earned, late, False, {}
 
     def state(self) -> Any:
         return np.array([self.count, self.seed])
@@ -74,18 +69,7 @@ class Foragers(gymnasium.Env):  # type: ignore[type-arg]
 
     def _seen(self) -> Any:
         seen = [[self.count, place, self.seed] for place in range(AGENTS)]
-        if self.scout:
-            seen[-1].append(9)
         return tuple(np.array(numbers, np.float64) for numbers in seen)
-
-    def _allowed(self) -> list[Any]:
-        """Longer than the choices of the last agent where that is a scout, as SMAClite pads them."""
-        return [np.array([1, 0, self.count % 2])] * AGENTS
-
-    def _info(self) -> Any:
-        if self.masks == "each":
-            return [{"action_mask": mask} for mask in self._allowed()]
-        return {self.masks: self._allowed()} if self.masks not in ("", "method") else {}
 
 
 class WithLists(Foragers):

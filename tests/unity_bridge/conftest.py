@@ -13,6 +13,7 @@ from typing import Any
 import grpc
 import numpy as np
 import pytest
+from processes import free_port as find_free_port
 
 from unity_bridge.programs.executables import Command
 from unity_bridge.server.bridge import Bridge, BridgeSettings, Departure, Tick
@@ -161,6 +162,12 @@ class DrivenBridge(Bridge):
             )
         self.reply(tick.simulator, answers)
 
+    def begin(self, simulator: FakeSimulator) -> Future[Any]:
+        """Answers the first step of a simulator, as soon as that comes. Returns the answer."""
+        answer = simulator.later(simulator.start, Messages.first_step())
+        self.act(self.next_tick())
+        return answer
+
     def answered(self, future: Future[Any]) -> Any:
         """Serves until a call that is no event is answered; returns the answer."""
         while not future.done():
@@ -278,3 +285,16 @@ def simulator_program(
         return Command(env="test", executable=(str(path),), arguments=("--plan", *plan.split()))
 
     return command
+
+
+@pytest.fixture
+def idle_program(make_program: Callable[[str, str], Path]) -> Command:
+    """A process that runs and never connects: the test may speak in its place."""
+    path = make_program("idle.py", "import threading\nthreading.Event().wait()\n")
+    return Command(env="idle", executable=(str(path),))
+
+
+@pytest.fixture
+def free_port() -> int:
+    """A port that was free a moment ago."""
+    return find_free_port()

@@ -2,8 +2,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from unity_bridge.simulators.scene import step_batch
 from unity_bridge.specs import ActionSpec
-from unity_bridge.steps import StepBatch, as_floats, first_allowed, join_observations
+from unity_bridge.steps import as_floats, first_allowed, join_observations
 
 BYTES = np.array([[0, 51], [255, 102]], np.uint8)
 FLOATS = np.array([[0.25, 0.75]], np.float32)
@@ -21,14 +22,5 @@ def test_bytes_joined_with_floats_become_what_they_stand_for() -> None:
 
 
 def test_without_masks_every_first_choice_is_allowed() -> None:
-    batch = StepBatch(
-        agent_ids=np.arange(2),
-        observations=(),
-        rewards=np.zeros(2, np.float32),
-        terminated=np.zeros(2, np.bool_),
-        truncated=np.zeros(2, np.bool_),
-        allowed_actions=np.ones((2, 0), np.bool_),
-        group_ids=np.zeros(2, np.int64),
-        group_rewards=np.zeros(2, np.float32),
-    )
+    batch = step_batch([], np.zeros(2, np.float32), agent_ids=np.arange(2))
     assert first_allowed(batch, ActionSpec(1, (2, 3))).discrete.tolist() == [[0, 0], [0, 0]]

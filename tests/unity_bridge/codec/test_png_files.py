@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from mutations import png_chunk as chunk
 from numpy.typing import NDArray
 from PIL import Image
 
@@ -27,11 +28,6 @@ def way(request: pytest.FixtureRequest) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(SLOW, request.param)
         yield
-
-
-def chunk(kind: bytes, content: bytes) -> bytes:
-    checksum = zlib.crc32(kind + content)
-    return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", checksum)
 
 
 def header(width: int = 3, height: int = 2, depth: int = 8, colour: int = RGB, interlaced: int = 0) -> bytes:

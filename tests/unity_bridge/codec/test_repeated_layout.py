@@ -8,9 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fuzzing import examples
+from fuzzing import DICE, examples
 from hypothesis import given
-from hypothesis import strategies as st
 from mutations import mutated_message, side_channel
 from step_batches import require_equal_batches
 
@@ -181,7 +180,7 @@ def require_equal(one: Any, other: Any) -> None:
 
 
 @examples(60)
-@given(st.integers(0, 2**32).map(random.Random))
+@given(DICE)
 def test_a_conversation_is_the_same_with_and_without_fast_paths(dice: random.Random) -> None:
     with pytest.MonkeyPatch.context() as monkeypatch:
         fast, slow = sessions(monkeypatch)

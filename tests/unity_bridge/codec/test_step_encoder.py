@@ -17,6 +17,7 @@ from unity_bridge.codec import step_encoder
 from unity_bridge.codec.step_decoder import StepDecoder
 from unity_bridge.codec.step_encoder import encode_steps
 from unity_bridge.errors import WireError
+from unity_bridge.simulators.scene import step_batch
 from unity_bridge.specs import (
     PICTURE,
     ActionSpec,
@@ -115,16 +116,12 @@ def test_rows_are_what_protobuf_would_write(long_row: int, data: st.DataObject) 
 
 def one_row(**changes: object) -> StepBatch:
     fields: dict[str, object] = {
-        "agent_ids": np.zeros(1, np.int64),
         "observations": (np.zeros((1, 3), np.float32),),
         "rewards": np.zeros(1, np.float32),
-        "terminated": np.zeros(1, np.bool_),
-        "truncated": np.zeros(1, np.bool_),
+        "agent_ids": np.zeros(1, np.int64),
         "allowed_actions": np.ones((1, 2), np.bool_),
-        "group_ids": np.zeros(1, np.int64),
-        "group_rewards": np.zeros(1, np.float32),
     }
-    return StepBatch(**{**fields, **changes})  # type: ignore[arg-type]
+    return step_batch(**{**fields, **changes})  # type: ignore[arg-type]
 
 
 SPEC = BehaviorSpec((ObservationSpec("a", (3,)),), ActionSpec(0, (2,)))

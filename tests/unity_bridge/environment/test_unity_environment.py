@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import json
 import os
+import runpy
 import shlex
 import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 from uuid import UUID
 
@@ -26,6 +25,7 @@ from mlagents_envs.exception import (
     UnityTimeOutException,
     UnityWorkerInUseException,
 )
+from processes import free_port
 
 from unity_bridge.environment import UnityEnvironment
 from unity_bridge.environment.channels import SideChannel
@@ -36,6 +36,7 @@ pytestmark = [
 ]
 
 PROGRAMS = Path(__file__).parents[2] / "programs"
+LOW_LEVEL = runpy.run_path(str(PROGRAMS / "low_level.py"))
 MIRROR = "Mirror?team=0"
 COMMAND, RESETS, STEP, SEED = range(4)
 STEP_COMMAND, RESET_COMMAND = 0, 1
@@ -92,20 +93,6 @@ def actions(continuous: Any, discrete: Any) -> ActionTuple:
     return ActionTuple(np.array(continuous, np.float32), np.array(discrete, np.int32))
 
 
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        return int(probe.getsockname()[1])
-
-
-def low_level() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("low_level", PROGRAMS / "low_level.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 def published_record(plan: dict[str, Any], folder: Path) -> dict[str, np.ndarray]:
     """The record of the published class, on our messages, with an equal simulator; in a process of its own."""
     plan["environment"]["base_port"] = free_port()
@@ -130,7 +117,7 @@ def test_program_gets_equal_steps_from_ours_and_the_published_class(
 ) -> None:
     setting = {"file_name": simulator(*words), "seed": seed, "timeout_wait": 60}
     plan = {"steps": 60, "reset_at": reset_at, "actions_seed": seed + 1, "environment": setting}
-    ours = low_level().play(UnityEnvironment, plan)
+    ours = LOW_LEVEL["play"](UnityEnvironment, plan)
     published = published_record(plan, tmp_path)
     assert ours.keys() == published.keys()
     assert any("/terminal/reward" in path and len(values) for path, values in ours.items())
@@ -143,7 +130,7 @@ def test_the_published_channels_hear_the_same_from_both(
 ) -> None:
     setting = {"file_name": simulator(PROGRAMS / "mirror.py"), "seed": 1, "timeout_wait": 60}
     plan = {"steps": 5, "reset_at": 3, "actions_seed": 2, "environment": setting}
-    ours = low_level().play(UnityEnvironment, plan)
+    ours = LOW_LEVEL["play"](UnityEnvironment, plan)
     published = published_record(plan, tmp_path)
     assert ours.keys() == published.keys()
     for path, values in published.items():

@@ -6,7 +6,6 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import processes
 import pytest
 
 from unity_bridge.programs.executables import Command
@@ -83,8 +82,3 @@ def make_relay(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Runnin
     yield make
     for each in relays:
         each.close()
-
-
-@pytest.fixture
-def free_port() -> int:
-    return processes.free_port()

@@ -87,8 +87,7 @@ def test_a_trainer_that_starts_again_gets_the_simulator_introduced_anew(
     bridge = make_bridge()
     port = bridge.listen(port=0)
     simulator = connect(make_relay(port).port)
-    reply = simulator.later(simulator.start, messages.first_step())
-    bridge.act(bridge.next_tick())
+    reply = bridge.begin(simulator)
     reply.result(LONG_S)
     if owes == "trainer":
         reply = simulator.later(simulator.exchange, messages.step())
@@ -176,8 +175,7 @@ def test_a_silent_simulator_is_timed_out(
 ) -> None:
     bridge = make_bridge()
     simulator = connect(make_relay(bridge.listen(port=0), timeout_wait_s=1.0).port)
-    simulator.later(simulator.start, messages.first_step())
-    bridge.act(bridge.next_tick())
+    bridge.begin(simulator)
     assert "stopped by itself" in bridge.next_departure().reason
 
 

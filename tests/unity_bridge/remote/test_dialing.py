@@ -28,12 +28,6 @@ from unity_bridge.remote.key_pair import KeyPair, KeyPairSource, make_key_pair
 from unity_bridge.remote.tokens import TokenFile
 
 
-@pytest.fixture
-def unused_address() -> str:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return f"127.0.0.1:{listener.getsockname()[1]}"
-
-
 def test_messages_pass_both_ways(port: SecuredPort) -> None:
     with TrainerConnection(JoinCode.parse(port.code.text())) as connection:
         assert [connection.exchange(b"%d" % number) for number in range(3)] == [b"0", b"1", b"2"]
@@ -63,10 +57,10 @@ def test_a_server_that_takes_the_place_after_the_check_never_gets_the_token(
 
 
 def test_the_first_address_with_the_right_certificate_is_taken(
-    port: SecuredPort, tmp_path: Path, unused_address: str
+    port: SecuredPort, tmp_path: Path, free_port: int
 ) -> None:
     with impostor(tmp_path) as other:
-        addresses = (unused_address, f"127.0.0.1:{other.port}", f"127.0.0.1:{port.port}")
+        addresses = (f"127.0.0.1:{free_port}", f"127.0.0.1:{other.port}", f"127.0.0.1:{port.port}")
         found = find_trainer(dataclasses.replace(port.code, addresses=addresses))
         assert found.address == f"127.0.0.1:{port.port}"
         with pytest.raises(CertificateMismatch) as caught:
@@ -74,8 +68,8 @@ def test_the_first_address_with_the_right_certificate_is_taken(
     assert all(address in str(caught.value) for address in addresses[:2])
 
 
-def test_nobody_there(port: SecuredPort, unused_address: str) -> None:
-    for address in (unused_address, "nowhere.invalid:5005"):
+def test_nobody_there(port: SecuredPort, free_port: int) -> None:
+    for address in (f"127.0.0.1:{free_port}", "nowhere.invalid:5005"):
         with pytest.raises(TrainerUnreachable, match=f"^{address}: cannot connect: "):
             find_trainer(port.code, address)
     with pytest.raises(RemoteError, match="address: expected HOST:PORT"):

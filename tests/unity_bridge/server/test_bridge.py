@@ -48,50 +48,41 @@ def test_everyone_of_many_attached_simulators_gets_their_own_actions(
     assert [actions_in(reply.result(LONG_S)) for reply in replies] == [[[n, n]] for n in range(20)]
 
 
-def test_a_bad_message_ends_only_its_own_simulator(make_bridge: Any, connect: Any, messages: Any) -> None:
-    bridge = make_bridge()
-    port = bridge.listen(port=0)
-    good, bad = connect(port), connect(port)
-    good_reply = good.later(good.start, messages.first_step())
-    good_tick = bridge.next_tick()
-    bad.later(bad.start, messages.first_step())
-    bridge.act(bridge.next_tick())
-    message = messages.step()
-    message.unity_output.rl_output.agentInfos[BALL].value[0].observations.pop()
-    bad_reply = bad.later(bad.exchange, message)
-    departure = bridge.next_departure()
-    assert departure.simulator == 1
-    assert departure.reason.startswith("simulator 1 (127.0.0.1:")
-    assert "expected 1 sensors, got 0" in departure.reason
-    assert bad.refusal(bad_reply) == departure.reason
-    bridge.act(good_tick)
-    assert good_reply.result(LONG_S).header.status == 200
-
-
-def test_an_internal_error_while_reading_ends_only_its_simulator(
+@pytest.mark.parametrize(
+    ("is_our_fault", "said"),
+    [
+        (False, "expected 1 sensors, got 0"),
+        (True, "reading its message failed in the trainer: IndexError: 'pop from empty list'"),
+    ],
+)
+def test_a_message_that_cannot_be_read_ends_only_its_simulator(
     make_bridge: Any,
     connect: Any,
     messages: Any,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
+    is_our_fault: bool,
+    said: str,
 ) -> None:
     bridge = make_bridge()
     port = bridge.listen(port=0)
     good, bad = connect(port), connect(port)
     good_reply = good.later(good.start, messages.first_step())
     good_tick = bridge.next_tick()
-    bad.later(bad.start, messages.first_step())
-    bridge.act(bridge.next_tick())
+    bridge.begin(bad)
+    message = messages.step()
     with monkeypatch.context() as patch:
-        patch.setattr("unity_bridge.server.session.open_envelope", lambda _: [].pop())
-        bad_reply = bad.later(bad.exchange, messages.step())
+        if is_our_fault:
+            patch.setattr("unity_bridge.server.session.open_envelope", lambda _: [].pop())
+        else:
+            message.unity_output.rl_output.agentInfos[BALL].value[0].observations.pop()
+        bad_reply = bad.later(bad.exchange, message)
         departure = bridge.next_departure()
     assert departure.simulator == 1
-    assert departure.reason.endswith(
-        "reading its message failed in the trainer: IndexError: 'pop from empty list'"
-    )
+    assert departure.reason.startswith("simulator 1 (127.0.0.1:")
+    assert said in departure.reason
     assert bad.refusal(bad_reply) == departure.reason
-    assert "Traceback" in caplog.text
+    assert ("Traceback" in caplog.text) == is_our_fault
     later = bad.later(bad.exchange, messages.step())
     assert bridge.answered(later).header.status == 400
     bridge.act(good_tick)
@@ -123,8 +114,7 @@ def test_a_goodbye_beside_a_step_that_was_not_read_yet_is_a_departure(
     """A simulator is told to stop while it waits, and the trainer, busy with an update, reads both at once."""
     bridge = make_bridge()
     simulator = connect(bridge.listen(port=0))
-    simulator.later(simulator.start, messages.first_step())
-    bridge.act(bridge.next_tick())
+    bridge.begin(simulator)
     step = simulator.raw_call(messages.step().SerializeToString())
     tick = bridge.next_tick()
     goodbye = simulator.raw_call(messages.goodbye().SerializeToString())
@@ -143,8 +133,7 @@ def test_a_simulator_that_hangs_up_while_it_waits_departs(
 ) -> None:
     bridge = make_bridge()
     simulator = connect(bridge.listen(port=0))
-    simulator.later(simulator.start, messages.first_step())
-    bridge.act(bridge.next_tick())
+    bridge.begin(simulator)
     call = simulator.raw_call(messages.step().SerializeToString())
     tick = bridge.next_tick()
     call.cancel()
@@ -214,8 +203,7 @@ def test_nothing_is_kept_of_those_that_left(make_bridge: Any, connect: Any, mess
     try:
         for number in range(3):
             simulator = connect(port)
-            simulator.later(simulator.start, messages.first_step())
-            bridge.act(bridge.next_tick())
+            bridge.begin(simulator)
             garbage = simulator.later(simulator.exchange_bytes, b"\xff" * 10_000)
             assert bridge.next_departure().simulator == number
             assert "10000 bytes" in simulator.refusal(garbage)
@@ -244,8 +232,7 @@ def test_closing_waits_for_simulators_that_owe_a_message(
 ) -> None:
     bridge = make_bridge(shutdown_grace_s=LONG_S)
     simulator = connect(bridge.listen(port=0))
-    first = simulator.later(simulator.start, messages.first_step())
-    bridge.act(bridge.next_tick())
+    first = bridge.begin(simulator)
     first.result(LONG_S)
     reply = simulator.later(simulator.exchange, messages.step())
     bridge.close()
@@ -285,8 +272,7 @@ def test_long_messages_are_read_one_between_two_answers(
     port = bridge.listen(port=0)
     simulators = [connect(port) for _ in range(4)]
     for simulator in simulators:
-        simulator.later(simulator.start, messages.first_step())
-        bridge.act(bridge.next_tick())
+        bridge.begin(simulator)
     *visitors, healthy = simulators
     long = messages.step([(1.0, 2.0, 3.0)] * 100).SerializeToString()
     calls = [visitor.raw_call(long) for visitor in visitors]

@@ -5,14 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from bridge_replies import BALL, actions_in, numbered, records_in
+from bridge_replies import numbered, records_in
 
 from unity_bridge.server.bridge import SimulatorInfo
 from unity_bridge.side_channels import (
     EngineConfiguration,
     engine_records,
 )
-from unity_bridge.wire.command_pb2 import RESET
 
 LONG_S = 60.0
 
@@ -69,8 +68,7 @@ def test_sending_to_departed_is_allowed_and_to_unknown_an_error(
 ) -> None:
     bridge = make_bridge()
     simulator = connect(bridge.listen(port=0))
-    simulator.later(simulator.start, messages.first_step())
-    bridge.act(bridge.next_tick())
+    bridge.begin(simulator)
     simulator.later(simulator.exchange, messages.goodbye())
     bridge.next_departure()
     bridge.send([numbered(1)], 0)
@@ -78,22 +76,3 @@ def test_sending_to_departed_is_allowed_and_to_unknown_an_error(
     for number in (1, -1):
         with pytest.raises(ValueError, match=f"there is no simulator {number}"):
             bridge.send([numbered(1)], number)
-
-
-def test_a_tick_may_be_answered_with_reset(make_bridge: Any, connect: Any, messages: Any) -> None:
-    bridge = make_bridge()
-    simulator = connect(bridge.listen(port=0))
-    first = simulator.later(simulator.start, messages.first_step())
-    tick = bridge.next_tick()
-    bridge.send([numbered(1)])
-    bridge.reset(tick.simulator, [numbered(2)])
-    rl_input = first.result(LONG_S).unity_input.rl_input
-    assert (rl_input.command, dict(rl_input.agent_actions)) == (RESET, {})
-    assert records_in(first.result(LONG_S)) == [numbered(1), numbered(2)]
-    with pytest.raises(ValueError, match=r"simulator 0 \(.*\) has no tick to answer"):
-        bridge.reset(tick.simulator)
-    second = simulator.later(simulator.exchange, messages.step([(7, 8, 9)]))
-    tick = bridge.next_tick()
-    assert tick.steps[BALL].observations[0].tolist() == [[7, 8, 9]]
-    bridge.act(tick, 0.5)
-    assert actions_in(second.result(LONG_S)) == [[0.5, 0.5]]

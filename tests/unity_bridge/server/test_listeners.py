@@ -50,8 +50,7 @@ def test_no_simulator_returning_is_an_error_naming_the_last(
 ) -> None:
     bridge = make_bridge(timeout_wait_s=SHORT_S)
     simulator = connect(bridge.listen(port=0))
-    simulator.later(simulator.start, messages.first_step())
-    bridge.act(bridge.next_tick())
+    bridge.begin(simulator)
     simulator.later(simulator.exchange, messages.goodbye())
     bridge.next_departure()
     with pytest.raises(SimulatorLost, match=r"that was simulator 0 \(.*\): stopped by itself"):

@@ -123,18 +123,21 @@ def test_the_introduction_is_answered_with_seed_versions_capabilities_and_areas(
     assert not reply.unity_input.HasField("rl_input")
 
 
-@pytest.mark.parametrize("package", ["1.0.8", "1.0.0-preview.2", "1.9.1-preview"])
-def test_old_unity_packages_get_a_version_they_accept(session: Session, messages: Any, package: str) -> None:
-    reply = answer(session, messages.introduction(version="1.0.0", package=package))
-    assert reply.unity_input.rl_initialization_input.package_version == "0.20.0"
-
-
-@pytest.mark.parametrize("package", ["2.0.1", "3.0.0-exp.1", "10.0.0", ""])
-def test_other_packages_get_the_trainer_version_we_stand_for(
-    session: Session, messages: Any, package: str
+@pytest.mark.parametrize(
+    ("package", "ours"),
+    [
+        ("1.0.8", "0.20.0"),
+        ("1.9.1-preview", "0.20.0"),
+        ("2.0.1", "1.1.0"),
+        ("10.0.0", "1.1.0"),
+        ("", "1.1.0"),
+    ],
+)
+def test_unity_packages_get_a_version_they_accept(
+    session: Session, messages: Any, package: str, ours: str
 ) -> None:
-    reply = answer(session, messages.introduction(package=package))
-    assert reply.unity_input.rl_initialization_input.package_version == "1.1.0"
+    reply = answer(session, messages.introduction(version="1.0.0", package=package))
+    assert reply.unity_input.rl_initialization_input.package_version == ours
 
 
 def test_the_confirmation_is_answered_with_reset_and_the_side_channels(messages: Any) -> None:

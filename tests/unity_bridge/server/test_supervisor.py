@@ -83,8 +83,7 @@ def test_a_declaration_that_cannot_be_served_is_not_repeated(
     bridge = make_bridge(base_port=free_port)
     bridge.launch(idle_program)
     simulator = connect(free_port)
-    simulator.later(simulator.start, messages.first_step())
-    bridge.act(bridge.next_tick())
+    bridge.begin(simulator)
     long = messages.describe(messages.step(behavior="x" * 201), behavior="x" * 201)
     reply = simulator.later(simulator.exchange, long)
     with pytest.raises(
@@ -127,8 +126,7 @@ def test_a_simulator_that_times_out_is_killed_and_restarted(
     bridge = make_bridge(timeout_wait_s=SHORT_S, base_port=free_port)
     bridge.launch(idle_program)
     simulator = connect(free_port)
-    simulator.later(simulator.start, messages.first_step())
-    bridge.act(bridge.next_tick())
+    bridge.begin(simulator)
     reason = bridge.next_departure().reason
     assert "silent for 1 s (timeout_wait); it owes its next step" in reason
     assert reason.endswith("while its process still runs; starting it again")
@@ -142,8 +140,7 @@ def test_a_stopped_simulator_that_stays_is_killed_and_restarted(
     bridge = make_bridge(base_port=free_port)
     bridge.launch(idle_program)
     simulator = connect(free_port)
-    simulator.later(simulator.start, messages.first_step())
-    bridge.act(bridge.next_tick())
+    bridge.begin(simulator)
     simulator.later(simulator.exchange, messages.goodbye())
     simulator.later(simulator.exchange, messages.step())  # met with stop, and no excuse
     assert bridge.next_departure().reason.endswith(

@@ -16,8 +16,7 @@ SHORT_S = 1.0  # long enough for an answer on loopback when both cores are busy
 def test_a_timeout_names_the_message_owed(make_bridge: Any, connect: Any, messages: Any) -> None:
     bridge = make_bridge(timeout_wait_s=SHORT_S)
     simulator = connect(bridge.listen(port=0))
-    simulator.later(simulator.start, messages.first_step())
-    bridge.act(bridge.next_tick())
+    bridge.begin(simulator)
     reason = bridge.next_departure().reason
     assert reason.endswith("silent for 1 s (timeout_wait); it owes its next step, after our reply")
     late = simulator.later(simulator.exchange, messages.step())
@@ -29,8 +28,7 @@ def test_what_waited_during_a_long_update_is_not_silent(
 ) -> None:
     bridge = make_bridge(timeout_wait_s=SHORT_S)
     simulator = connect(bridge.listen(port=0))
-    simulator.later(simulator.start, messages.first_step())
-    bridge.act(bridge.next_tick())
+    bridge.begin(simulator)
     call = simulator.raw_call(messages.step().SerializeToString())
     with pytest.raises(grpc.FutureTimeoutError):
         call.result(timeout=1.5 * SHORT_S)  # the trainer learns, and does not look
@@ -46,8 +44,7 @@ def test_a_death_is_noticed_long_before_the_timeout(
     port = bridge.listen(port=0)
     killed, slow = connect(port), connect(port)
     for simulator in (slow, killed):
-        first = simulator.later(simulator.start, messages.first_step())
-        bridge.act(bridge.next_tick())
+        first = bridge.begin(simulator)
         first.result(LONG_S)
     killed.close()
     departure = bridge.next_departure()
@@ -68,8 +65,7 @@ def test_a_long_wait_is_logged_once(
         monkeypatch.setattr(f"unity_bridge.server.timeouts.{name}", 0.0)
     bridge = make_bridge()
     simulator = connect(bridge.listen(port=0))
-    simulator.later(simulator.start, messages.first_step())
-    bridge.act(bridge.next_tick())
+    bridge.begin(simulator)
     caplog.clear()
     for _ in range(5):
         bridge.receive(0.01)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from types import ModuleType
 from typing import Any
 from uuid import UUID
 
@@ -139,6 +141,13 @@ def test_a_simulator_that_departed_is_spoken_to_no_longer(shared: bool) -> None:
     chat.say("anybody?")
     assert hub.outgoing(0) == []
     assert not hub.deliver(0, text_record("me"))
+
+
+def test_messages_that_were_imported_before_are_not_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = "mlagents_envs.communicator_objects.header_pb2"
+    monkeypatch.setitem(sys.modules, module, ModuleType("header_pb2"))
+    with pytest.raises(ImportError, match=f"{module} was imported before install"):
+        mlagents_alias.install()
 
 
 def test_another_thread_may_fill_a_channel_anytime() -> None:

@@ -142,18 +142,6 @@ def test_a_wrong_argument_is_named(line: str, complaint: str, capsys) -> None:
     assert complaint in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(("flags", "compressed"), [("", True), ("--pictures float", False)])
-def test_cameras_send_the_requested_format(trainer, serve, flags: str, compressed: bool) -> None:
-    with serve(trainer.handshake().exchange) as port:
-        assert main(f"sim:gridworld --agents 1 --mlagents-port {port} {flags}".split()) == 0
-    (info,) = trainer.received[2].unity_output.rl_output.agentInfos["GridWorld?team=0"].value
-    camera = info.observations[0]
-    assert camera.compressed_data.startswith(b"\x89PNG") == compressed
-    assert len(camera.float_data.data) == (0 if compressed else 3 * 84 * 84)
-    assert list(camera.shape) == [3, 84, 84]
-    assert list(camera.dimension_properties) == [1, 2, 2]
-
-
 @pytest.mark.parametrize(
     ("line", "complaint"),
     [

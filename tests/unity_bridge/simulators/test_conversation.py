@@ -20,9 +20,7 @@ from unity_bridge.simulators.academy import Academy
 from unity_bridge.simulators.conversation import converse
 from unity_bridge.simulators.scene import Steps, step_batch, vector_sensor
 from unity_bridge.simulators.scenes.basic import Basic
-from unity_bridge.simulators.scenes.hybrid import Hybrid
 from unity_bridge.simulators.scenes.sorter import PATIENCE, Sorter
-from unity_bridge.simulators.scenes.three_d_ball import ThreeDBall
 from unity_bridge.specs import ActionSpec, BehaviorSpec
 from unity_bridge.steps import ActionBatch
 from unity_bridge.wire.command_pb2 import CommandProto
@@ -119,18 +117,6 @@ def test_a_behavior_is_described_only_beside_its_first_agents(trainer) -> None:
     ]
 
 
-def test_spec_is_split_between_description_and_first_info(trainer) -> None:
-    trainer.handshake()
-    converse(trainer.exchange, Hybrid(2))
-    (brain,) = trainer.received[2].unity_output.rl_initialization_output.brain_parameters
-    assert brain.action_spec.num_continuous_actions == 1
-    assert brain.action_spec.num_discrete_actions == 2
-    assert list(brain.action_spec.discrete_branch_sizes) == [3, 3]
-    order, trolley = infos(trainer.received[2], "Hybrid?team=0")[0].observations
-    assert (order.name, list(order.shape), list(order.dimension_properties)) == ("order", [3], [1])
-    assert (trolley.name, list(trolley.shape), list(trolley.dimension_properties)) == ("trolley", [2], [1])
-
-
 def test_end_and_next_start_share_message_and_agent_id(trainer) -> None:
     trainer.handshake().then(*[trainer.act(BASIC, discrete=[[0], [LEFT]])] * 6)
     converse(trainer.exchange, Basic(2))
@@ -215,14 +201,6 @@ def test_statistics_leave_with_the_message_of_their_step(trainer) -> None:
     assert payloads[3:] == [b"", b""]
 
 
-def test_side_channel_bytes_that_are_not_framed_are_named(trainer) -> None:
-    noisy = trainer.act(BALL, continuous=[[0, 0]])
-    noisy.unity_input.rl_input.side_channel = b"\xff not framed at all"
-    trainer.handshake().then(noisy)
-    with pytest.raises(WireError, match="the trainer's side channels: side channel record 0"):
-        converse(trainer.exchange, ThreeDBall(1))
-
-
 @pytest.mark.parametrize("replies", [1, 2, 3])
 def test_a_status_other_than_200_ends_it_at_once(trainer, replies: int) -> None:
     script = trainer.handshake().then(trainer.act(BASIC, discrete=[[0]])).script
@@ -247,18 +225,6 @@ def test_last_rows_are_sent_before_the_goodbye(trainer) -> None:
     assert goodbye.header.status == 400
     assert not goodbye.HasField("unity_output")
     assert len(trainer.received) == 2 + 7 + 1
-
-
-def test_watch_is_called_after_reset_and_each_step(trainer) -> None:
-    seen: list[tuple[int, bool]] = []
-    step = trainer.act(BASIC, discrete=[[0]])
-    trainer.handshake().then(step, step, trainer.command(CommandProto.RESET), step)
-    converse(
-        trainer.exchange,
-        Basic(),
-        watch=lambda steps, is_reset: seen.append((len(trainer.received), is_reset)),
-    )
-    assert seen == [(2, True), (3, False), (4, False), (5, True), (6, False)]
 
 
 def test_a_first_reply_without_an_initialization_is_named(trainer) -> None:

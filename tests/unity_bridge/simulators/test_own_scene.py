@@ -118,20 +118,12 @@ NAN = np.array([0, np.nan], np.float32)
             r"sensor 'place': expected float32, got float64; .astype\(np.float32\) converts it",
         ),
         (
-            lambda: Walkers({"Walker": batch(observations=[np.zeros((2, 1), np.uint8)])}),
-            "sensor 'place': expected float32, got uint8",
-        ),
-        (
             lambda: Walkers({"Walker": batch(agent_ids=np.arange(2.0))}),
             "agent_ids: expected int64, got float64",
         ),
         (
             lambda: Walkers({"Walker": batch(allowed_actions=np.ones((2, 3), np.bool_))}),
             r"allowed_actions: expected shape \(2, 5\), got \(2, 3\)",
-        ),
-        (
-            lambda: Walkers({"Walker": batch(allowed_actions=np.ones((2, 5), np.int64))}),
-            r"allowed_actions: expected bool, got int64; .astype\(bool\) converts it",
         ),
         (
             lambda: Walkers(then={"Walker": batch(rewards=NAN)}),

@@ -54,10 +54,8 @@ def test_another_error_is_told_as_it_is(address: str) -> None:
 
 
 @pytest.mark.process
-def test_nobody_who_listens_is_unavailable() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
-    assert call_status(f"127.0.0.1:{port}", METHOD, timeout_s=10) == "UNAVAILABLE"
+def test_nobody_who_listens_is_unavailable(free_port: int) -> None:
+    assert call_status(f"127.0.0.1:{free_port}", METHOD, timeout_s=10) == "UNAVAILABLE"
 
 
 @pytest.mark.process

@@ -31,21 +31,6 @@ def serve_until(inbox: Inbox, done: Callable[[], bool]) -> None:
             inbox.get(timeout=0.01)
 
 
-def test_bytes_pass_as_they_are_both_ways(endpoint: Endpoint, inbox: Inbox, connect: Any) -> None:
-    sent = connect(endpoint.port).raw_call(b"\x00not a message\xff")
-    call = parked(inbox)
-    assert call.data == b"\x00not a message\xff"
-    call.answer(b"\xffno answer either")
-    assert sent.result(PATIENCE_S) == b"\xffno answer either"
-
-
-def test_a_refusal_arrives_with_its_text(endpoint: Endpoint, inbox: Inbox, connect: Any) -> None:
-    sent = connect(endpoint.port).raw_call(b"")
-    parked(inbox).refuse("agent 3: expected 8 floats, got 7 — §1.9")
-    assert sent.exception(PATIENCE_S).code() is grpc.StatusCode.INVALID_ARGUMENT
-    assert sent.details() == "agent 3: expected 8 floats, got 7 — §1.9"
-
-
 def test_a_refusal_of_any_length_arrives(endpoint: Endpoint, inbox: Inbox, connect: Any) -> None:
     sent = connect(endpoint.port).raw_call(b"")
     parked(inbox).refuse("🎱" * 100_000)
@@ -165,28 +150,6 @@ def test_a_call_that_is_unread_when_stopping_is_ended(
     monkeypatch.setattr(inbox, "poll", poll)
     endpoint.stop()
     assert sent.exception(PATIENCE_S).code() is grpc.StatusCode.UNAVAILABLE
-
-
-@pytest.mark.skipif(not can_serve_directly(), reason="the installed grpcio has another core interface")
-def test_the_spinner_is_told_how_long_each_client_thought(
-    connect: Callable[[int], Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    inbox = Inbox(direct=True)
-    endpoint = Endpoint("127.0.0.1", 0, inbox, capacity=2)
-    told: list[float] = []
-    monkeypatch.setattr(inbox.spinner, "thought", told.append)
-    clients = [connect(endpoint.port) for _ in range(2)]
-    for thinks in (0.0, 0.05, 0.0):
-        time.sleep(thinks)
-        sent = [client.raw_call(b"") for client in clients]
-        for call in [parked(inbox) for _ in clients]:
-            call.answer(b"")
-        for each in sent:
-            each.result(PATIENCE_S)
-    endpoint.stop()
-    assert len(told) == 4, "twice each: who speaks for the first time has not thought yet"
-    assert min(told) > 0.0
-    assert sum(thought > 0.05 for thought in told) >= 2
 
 
 def test_other_methods_are_unimplemented(endpoint: Endpoint, inbox: Inbox) -> None:

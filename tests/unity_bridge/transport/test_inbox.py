@@ -24,6 +24,14 @@ def hand() -> Hand:
     return Hand()
 
 
+@pytest.fixture(params=[True, False], ids=["direct", "threads"])
+def inbox(hand: Hand, request: pytest.FixtureRequest) -> Inbox:
+    """An inbox by that clock."""
+    if request.param and not can_serve_directly():
+        pytest.skip("the installed grpcio has another core interface")
+    return Inbox(direct=request.param, clock=hand)
+
+
 def read_for(inbox: Inbox, hand: Hand, seconds: float) -> None:
     """Reads the inbox, in which nothing is, for so long by the clock of the test."""
     for _ in range(round(seconds / 0.5)):
@@ -51,11 +59,7 @@ def test_work_between_messages_counts(hand: Hand) -> None:
     assert clock.now() == began + 100 * LONGEST_GAP_S
 
 
-@pytest.mark.parametrize("direct", [True, False])
-def test_what_has_come_is_read_before_anybody_is_judged(hand: Hand, direct: bool) -> None:
-    if direct and not can_serve_directly():
-        pytest.skip("the installed grpcio has another core interface")
-    inbox = Inbox(direct=direct, clock=hand)
+def test_what_has_come_is_read_before_anybody_is_judged(hand: Hand, inbox: Inbox) -> None:
     happened: list[object] = []
     inbox.watch(lambda now: happened.append("judged"))
     for number in range(3):
@@ -78,13 +82,9 @@ def test_a_stream_without_an_end_keeps_nobody_from_being_judged(hand: Hand) -> N
     assert judged
 
 
-@pytest.mark.parametrize("direct", [True, False])
 def test_a_watcher_that_fails_is_told_once_and_ends_nothing(
-    hand: Hand, direct: bool, caplog: pytest.LogCaptureFixture
+    hand: Hand, inbox: Inbox, caplog: pytest.LogCaptureFixture
 ) -> None:
-    if direct and not can_serve_directly():
-        pytest.skip("the installed grpcio has another core interface")
-    inbox = Inbox(direct=direct, clock=hand)
     watched: list[float] = []
 
     def fails(now: float) -> None:

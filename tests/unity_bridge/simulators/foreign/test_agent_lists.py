@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from foreign_scenes import gymma_scene
 
-from unity_bridge.simulators.registry import open_scene
 from unity_bridge.simulators.scene import Scene, SceneError, Steps
 from unity_bridge.steps import ActionBatch, StepBatch
 
@@ -129,41 +128,6 @@ def test_environment_errors_become_one_line(given: Any, complaint: str) -> None:
         scene = foragers(**given)
         act(scene, scene.reset(), 0)
     assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("name", "complaint"),
-    [
-        (
-            "CartPole-v1",
-            "its action space is not one of several agents: .*environments of one agent are --env=gym:ID",
-        ),
-        ("Forager-v0", "there is no such environment"),
-    ],
-)
-def test_what_is_no_environment_of_several_agents_is_refused(name: str, complaint: str) -> None:
-    with pytest.raises(SceneError, match=f"gymma:{name}: {complaint}"):
-        open_scene(f"gymma:{name}")
-
-
-@pytest.mark.parametrize(
-    ("arguments", "complaint"),
-    [
-        (
-            {"agents": 3},
-            "--agents is for single agents; expected --copies, --with-state, --behaviors, --steps",
-        ),
-        ({"options": {"clock": True}}, "it has no --clock; expected --copies, --with-state"),
-        ({"options": {"aec": True}}, "it has no --aec"),
-        (
-            {"options": {"behaviors": (("agent_9", "A"),)}},
-            "--behaviors: agent 'agent_0' fits none of agent_9",
-        ),
-    ],
-)
-def test_options_that_mean_nothing_are_refused(arguments: Any, complaint: str) -> None:
-    with pytest.raises(SceneError, match=f"gymma:foragers:Foragers-v0: {complaint}"):
-        open_scene("gymma:foragers:Foragers-v0", **arguments)
 
 
 def played(env: Any, seed: int, episodes: int, choose: Any) -> list[Sequence[float]]:

@@ -6,11 +6,9 @@ from typing import Any
 import numpy as np
 import pytest
 from gymnasium import spaces
-from mpe2 import simple_crypto_v3, simple_spread_v3, simple_tag_v3, simple_world_comm_v3
 
 from unity_bridge.names import name_problem
 from unity_bridge.simulators.foreign.environment import Description
-from unity_bridge.simulators.foreign.pettingzoo import ParallelEnvironment
 from unity_bridge.simulators.foreign.roles import Role
 from unity_bridge.simulators.foreign.roles import assign_roles as assign
 from unity_bridge.simulators.scene import SceneError
@@ -29,22 +27,6 @@ def assign_roles(env: Any, name: str, wanted: Sequence[tuple[str, str]] = ()) ->
 
 def names(env: Any, *wanted: tuple[str, str]) -> dict[str, tuple[Any, ...]]:
     return {role.behavior: role.agents for role in assign_roles(env, "Env", wanted)}
-
-
-@pytest.mark.parametrize(
-    ("module", "expected"),
-    [
-        (simple_spread_v3, {"Env": 3}),
-        (simple_tag_v3, {"Env_adversary": 3, "Env_agent": 1}),
-        (simple_crypto_v3, {"Env_eve": 1, "Env_bob_alice": 2}),
-        (simple_world_comm_v3, {"Env_leadadversary": 1, "Env_adversary": 3, "Env_agent": 2}),
-    ],
-)
-def test_agents_with_equal_spaces_share_a_behavior(module: Any, expected: dict[str, int]) -> None:
-    found = names(ParallelEnvironment(module.parallel_env(), ForeignCode("pettingzoo:env")).description)
-    assert {behavior: len(agents) for behavior, agents in found.items()} == {
-        f"{name}?team=0": count for name, count in expected.items()
-    }
 
 
 @pytest.mark.parametrize(

@@ -133,25 +133,6 @@ def test_pictures_have_channels_first_and_keep_bytes(space: Space, observation: 
     assert not both[1].any()
 
 
-@pytest.mark.parametrize(
-    ("observation", "complaint"),
-    [
-        (np.zeros(3), r"sensor 'observation': expected shape \(2,\), got \(3,\)"),
-        (np.zeros((2, 1)), r"sensor 'observation': expected shape \(2,\), got \(2, 1\)"),
-        (
-            ["left", "right"],
-            r"cannot read an observation: expected numbers, got \['left', 'right'\]",
-        ),
-        ({"x": 1}, "sensor 'observation' cannot read an observation: expected numbers, got {'x': 1}"),
-    ],
-    ids=str,
-)
-def test_observation_outside_its_space_is_refused(observation: Any, complaint: str) -> None:
-    [sensor] = sensors(spaces.Box(-1, 1, (2,)))
-    with pytest.raises(SceneError, match=complaint):
-        sensor.read_all([observation])
-
-
 def test_an_action_is_spread_over_the_bounds() -> None:
     space = spaces.Box(np.array([-2.0, 0.0]), np.array([2.0, 10.0]), dtype=np.float64)
     assert actuator(space).spec == ActionSpec(2)

@@ -105,19 +105,6 @@ def test_games_are_played_as_they_are(game: str) -> None:
     assert all(abs(mine) <= 1 and mine == -other for mine, other in zip(ends[::2], ends[1::2], strict=True))
 
 
-@pytest.mark.parametrize(
-    ("kwargs", "complaint"),
-    [
-        ({"trouble": "step"}, r"step\(\) raised ValueError: spilt milk$"),
-        ({"trouble": "nobody"}, r"reset\(\) left no agent that could act$"),
-    ],
-)
-def test_environment_errors_become_one_line(kwargs: Any, complaint: str) -> None:
-    with pytest.raises(SceneError, match=f"^pettingzoo:whist_v1: {complaint}"):  # noqa: PT012
-        scene = pettingzoo_scene("whist_v1", kwargs=kwargs)
-        act(scene, scene.reset(), lambda agent, allowed: 0)
-
-
 def test_without_turns_there_is_nothing_to_ask_for() -> None:
     with pytest.raises(SceneError, match="pettingzoo:nursery_v1: --aec: expected a function env in it"):
         open_scene("pettingzoo:nursery_v1", options={"aec": True})

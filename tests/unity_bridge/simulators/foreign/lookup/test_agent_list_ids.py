@@ -22,6 +22,7 @@ from unity_bridge.steps import ActionBatch
         ("foragers:Old", r"foragers has no environment 'Old' \(did you mean OldForagers\?\)"),
         ("foragers:zzz", "foragers has no environment 'zzz'; it has Foragers, OldForagers, Stacked and more"),
         ("foragers:", "expected an ID after 'foragers:'"),
+        ("CartPole-v1", "its action space is not one of several agents: .*one agent are --env=gym:ID"),
         ("lbforagin:Foraging-8x8-2p-3f-v3", r"there is no module lbforagin \(did you mean lbforaging\?\)"),
         ("broken:X", "importing broken raised ZeroDivisionError: division by zero"),
         ("thirsty:X", "thirsty needs water_1234, which is not installed"),

@@ -47,12 +47,3 @@ def test_a_minigrid_shows_all_but_its_mission() -> None:
     batch, sensors = plays("gym:MiniGrid-DoorKey-5x5-v0", ["--agents", "8"], 7)
     assert sensors == {"direction": (4,), "image": (147,)}
     assert len(batch) == 8
-
-
-@pytest.mark.filterwarnings("ignore")
-def test_envpool_steps_copies_side_by_side() -> None:
-    pytest.importorskip("envpool")
-    kwargs = '{"task_id": "CartPole-v1", "num_envs": 5, "max_episode_steps": 7}'
-    batch, _ = plays("gym:envpool:make_gymnasium", ["--env-kwargs", kwargs], 2, steps=7)
-    assert batch.truncated.tolist() == [True] * 5 + [False] * 5  # the fall comes later
-    assert not batch.rewards[5:].any()
