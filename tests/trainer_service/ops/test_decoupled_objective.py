@@ -6,7 +6,6 @@ import pytest
 import torch
 
 from trainer_service.ops.losses import MAX_WEIGHT, clipped_surrogate_loss, importance_weights
-from trainer_service.ops.ppo_loss import PPOBatch, PPOSteps, ppo_loss
 
 BEHAVIOR = torch.tensor([0.5, 0.5]).log()
 PROXIMAL = torch.tensor([0.75, 0.25]).log()
@@ -44,36 +43,6 @@ def test_without_it_both_actions_count_as_learned_already() -> None:
     surrogate(logits, decoupled=False).backward()
     assert logits.grad is not None
     assert logits.grad.tolist() == [0.0, 0.0]
-
-
-@pytest.mark.parametrize("moved", [-0.5, -0.1, 0.0, 0.1, 0.5])
-def test_the_closed_form_is_the_slope_of_the_decoupled_loss(moved: float) -> None:
-    logits = PROXIMAL.double() + torch.tensor([moved, 0.0], dtype=torch.float64)
-    nudge = torch.tensor([1e-6, 0.0], dtype=torch.float64)
-    slope = surrogate(logits + nudge, decoupled=True) - surrogate(logits - nudge, decoupled=True)
-    none = torch.zeros(2, 1, dtype=torch.float64)
-    logits.requires_grad_()
-    loss, _ = ppo_loss(
-        torch.zeros(2, 0),
-        torch.zeros(0),
-        logits.expand(2, 2),
-        none,
-        PPOBatch(
-            continuous_actions=torch.zeros(2, 0),
-            discrete_actions=torch.tensor([[0], [1]]),
-            allowed_actions=torch.ones(2, 2, dtype=torch.bool),
-            old_log_prob=PROXIMAL.double(),
-            advantage=(importance_weights(PROXIMAL - BEHAVIOR) * ADVANTAGE).double(),
-            old_value=none,
-            return_=none,
-        ),
-        PPOSteps(
-            3e-4, 0.2, torch.ones(1), value_coefficient=0.5, entropy_coefficient=0.0, max_grad_norm=None
-        ),
-        branches=(2,),
-    )
-    (gradient,) = torch.autograd.grad(loss, [logits])
-    assert float(gradient[0]) == pytest.approx(float(slope) / 2e-6, abs=1e-6)
 
 
 def test_weights_may_stand_inside_the_minimum_even_where_they_are_truncated() -> None:

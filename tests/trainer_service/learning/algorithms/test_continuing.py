@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from behavior_worlds import OneDecision, assert_resumes_exactly, begin_world, run_ticks, state
+from behavior_worlds import OneDecision, begin_world, run_ticks, state
 
 from trainer_service.errors import UserError
 from trainer_service.running.behaviors.behavior import Behavior
@@ -32,12 +31,6 @@ def walker(make_behavior):
         return made
 
     return make
-
-
-def test_a_behavior_resumes_amid_a_rollout_bit_for_bit(walker, tmp_path: Path) -> None:
-    ticks = 3 * TICKS_OF_A_ROLLOUT + 5
-    straight = assert_resumes_exactly(walker, OneDecision(AGENTS), tmp_path, ticks, more=40)
-    assert straight.step == (ticks + 40) * AGENTS
 
 
 def test_a_resumed_summary_comes_at_the_step_it_would_have(walker) -> None:

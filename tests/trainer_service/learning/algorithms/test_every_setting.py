@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any, get_args
 
 import numpy as np
@@ -45,7 +46,7 @@ ELSEWHERE: Mapping[str, str] = {
     "checkpoint_interval": "files alone",
     "summary_freq": "reports alone",
     "self_play": "needs two sides: test_self_play",
-    "behavioral_cloning": "needs a recording: test_cloning_everywhere",
+    "behavioral_cloning": "needs a recording: test_cloning",
     "trainer_type": "each is a run of its own",
     **{
         f"reward_signals.{signal}.network_settings.memory": "reading takes it away with a warning: test_legacy"
@@ -150,23 +151,17 @@ VALUES: Mapping[str, Any] = {
 
 
 class World(ShortEpisodes):
-    """Short episodes with the sensors that a behavior has: the usual vector, a picture, a goal, the group's state."""
+    """Short episodes of larger groups, with the sensors that a behavior has: a picture, a goal, the group's state."""
 
     def __init__(self, spec: BehaviorSpec) -> None:
-        super().__init__(spec.action_spec, AGENTS)
-        self.others = [sensor for sensor in spec.observation_specs if sensor.name != "seen"]
+        more = [sensor for sensor in spec.observation_specs if sensor.name != "seen"]
+        super().__init__(spec.action_spec, AGENTS, more)
 
     def rows(self, rewards: np.ndarray, **ends: Any) -> StepBatch:
         batch = super().rows(rewards, **ends)
-        more = [self.rng.random((self.agents, *sensor.shape)).astype(np.float32) for sensor in self.others]
-        groups = 1 + np.arange(self.agents, dtype=np.int64) // GROUP
-        changed = {"observations": (*batch.observations, *more), "group_ids": groups}
-        return StepBatch(**{**{name: getattr(batch, name) for name in _COLUMNS}, **changed})
+        return replace(batch, group_ids=1 + batch.agent_ids // GROUP)
 
 
-_COLUMNS = (
-    "agent_ids", "observations", "rewards", "terminated", "truncated", "allowed_actions", "group_ids", "group_rewards",
-)  # fmt: skip
 _PICTURE = ObservationSpec("picture", (3, 36, 36), specs.PICTURE)
 _GOAL = ObservationSpec("goal", (2,), observation_type=ObservationType.GOAL_SIGNAL)
 SENSORS: Mapping[str, ObservationSpec] = {

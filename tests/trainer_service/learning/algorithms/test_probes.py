@@ -13,12 +13,11 @@ import numpy as np
 import pytest
 import torch
 from seeds import quick_where
-from tiny_worlds import AGENTS, ALL, IDS, Bandit, Corridor, ForbiddenLater, LastSight, NeverOver, either, rows
+from tiny_worlds import ALL, Bandit, Corridor, ForbiddenLater, LastSight, NeverOver, either
 
 from trainer_service.learning.networks.encoders.memory import EncoderInput
 from trainer_service.running.behaviors.behavior import Behavior
-from unity_bridge.simulators.scene import concatenate
-from unity_bridge.steps import ActionBatch, StepBatch
+from unity_bridge.steps import ActionBatch
 
 pytestmark = pytest.mark.probe
 
@@ -130,19 +129,6 @@ def test_a_reward_to_come_is_worth_less(
     assert values(behavior, range(length)).mean(axis=1) == pytest.approx(worth, abs=0.1)
 
 
-@pytest.mark.parametrize(("time_horizon", "n_step"), [(1, 1), quick_where(False, 64, 2)])
-def test_a_return_one_step_ahead_is_worth_gamma(
-    learner, live, choices_of, time_horizon: int, n_step: int
-) -> None:
-    noise = 0.1 if n_step > 1 else 0.3  # two steps at once pay what was done then, not what is right
-    changes = {"n_step": n_step, "exploration_noise": noise, "buffer_size": 1024}
-    behavior = learner("ddpg", time_horizon=time_horizon, **changes)
-    world = Corridor(2, lambda seen, does: 1.0 - (does.continuous[:, 0] - 0.5) ** 2, choices=0)
-    live(behavior, world, 250)
-    assert choices_of(behavior, [[1.0]]).continuous[0, 0] == pytest.approx(0.5, abs=0.15)
-    assert values(behavior, [0.0]) == pytest.approx(0.5, abs=0.12)
-
-
 @pytest.mark.parametrize(
     ("name", "time_horizon", "updates"),
     [
@@ -208,12 +194,6 @@ def test_of_several_branches_each_finds_its_best(learner, live, choices_of) -> N
     assert q[:2].max() + q[2:].max() == pytest.approx(2.0, abs=0.2)
 
 
-def test_the_choice_that_pays_is_taken(learner, live, choices_of) -> None:
-    behavior = learner("ppo-shared", gamma=0.99)
-    live(behavior, Bandit(1, lambda seen, actions: actions.discrete[:, 0]), 15)
-    assert choices_of(behavior, [[0.0]]).discrete.tolist() == [[1]]
-
-
 @pytest.mark.parametrize(
     ("name", "changes", "updates"),
     [
@@ -268,34 +248,3 @@ def test_numbers_and_choices_are_learned_together(
     chosen = choices_of(behavior, [[-1.0], [1.0]])
     assert chosen.discrete.tolist() == [[0, 0], [1, 2]]
     assert chosen.continuous[:, 0] == pytest.approx([-0.5, 0.5], abs=0.15)
-
-
-class CopyWhatYouSee:
-    """A world that pays an agent for repeating its observation; rows change their order at every tick."""
-
-    def __init__(self) -> None:
-        self.rng = np.random.default_rng(1)
-
-    def begin(self) -> StepBatch:
-        self.seen = self.rng.choice([-1.0, 1.0], AGENTS)
-        self.order = self.rng.permutation(AGENTS)
-        return rows(self.seen[self.order], ids=IDS[self.order])
-
-    def step(self, actions: ActionBatch) -> StepBatch:
-        paid = np.empty(AGENTS)
-        paid[self.order] = actions.discrete[:, 0] == (self.seen[self.order] > 0)
-        other = self.rng.permutation(AGENTS)
-        ended = rows(self.seen[other], paid[other], ids=IDS[other], terminated=ALL)
-        return concatenate(ended, self.begin())
-
-
-def test_agents_whose_rows_are_permuted_copy_their_observations(learner, live, choices_of) -> None:
-    behavior = learner("ppo", gamma=0.99)
-    live(behavior, CopyWhatYouSee(), 20)
-    assert choices_of(behavior, [[-1.0], [1.0]]).discrete.tolist() == [[0], [1]]
-
-
-def test_without_an_entropy_coefficient_there_never_is_one(learner, live) -> None:
-    behavior = learner("sac")
-    live(behavior, Bandit(1, lambda seen, actions: actions.discrete[:, 0]), 60)
-    assert behavior.summarize(0.0).series["Policy/Discrete Entropy Coeff"].mean == 0.0

@@ -154,23 +154,6 @@ def test_the_switch_of_fast_paths_turns_it_off(monkeypatch: pytest.MonkeyPatch) 
     assert products.onednn() is None
 
 
-@pytest.mark.parametrize(
-    ("processor", "slow"),
-    [
-        ({"cpu_name": "AMD EPYC", "avx512_f": True}, True),
-        ({"cpu_name": "AMD Ryzen", "avx512_f": False}, False),
-        ({"cpu_name": "Intel(R) Xeon(R)", "avx512_f": True}, False),
-        ({}, False),
-    ],
-)
-def test_only_amd_with_avx_512_has_the_slow_product(
-    processor: dict[str, object], slow: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: processor, raising=False)
-    monkeypatch.setattr(torch.backends.mkl, "is_available", lambda: True)
-    assert products._mkl_is_slow() is slow
-
-
 def test_a_wrong_product_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     class Wrong:
         @staticmethod

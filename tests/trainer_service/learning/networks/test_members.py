@@ -10,23 +10,18 @@ from torch import Tensor
 
 from trainer_service.config import NetworkSettings
 from trainer_service.config.hyperparameters.common import Sharing
-from trainer_service.learning.networks.encoders.memory import Sequences
 from trainer_service.learning.networks.encoders.normalizer import ObservationNormalizer
 from trainer_service.learning.networks.groups.agent_networks import AgentNetworks
 from trainer_service.learning.networks.groups.group_q_network import make_q_network
-from trainer_service.learning.networks.groups.histories import GroupInput, Histories
+from trainer_service.learning.networks.groups.histories import GroupInput
 from trainer_service.learning.networks.groups.stacked_actor_critic import (
     MemberCritics,
     StackedCritics,
     make_actors,
 )
 from trainer_service.learning.networks.members import (
-    acted_columns,
     actions_of_agents,
-    branches_of_agents,
     continuous_of_agents,
-    member_views,
-    observed_columns,
     sensors_of_agents,
 )
 from trainer_service.learning.networks.policies.action_heads import ActionParameters
@@ -70,46 +65,6 @@ def rows_of(observations: list[Tensor], *, shuffled: bool = True) -> tuple[list[
     ids = torch.eye(3).expand(GROUPS, 3, 3)
     order = torch.randperm(3 * GROUPS) if shuffled else torch.arange(3 * GROUPS)
     return [sensor.flatten(0, 1)[order] for sensor in (*observations, ids)], order
-
-
-def test_views_say_what_is_a_members_own() -> None:
-    keeper, player = member_views(TEAM, [EYES, CLOCK, FEET, ID])
-    assert (keeper.agents, player.agents) == (slice(0, 1), slice(1, 3))
-    assert (keeper.sensors, player.sensors) == ((EYES, CLOCK, ID), (CLOCK, FEET, ID))
-    assert (keeper.continuous, player.continuous) == ((0, 1), (0,))
-    assert (keeper.discrete, player.discrete) == ((0, 1, 2), (0, 1, 3, 4))
-    assert player.spec.action_spec == PLAYER.action_spec
-    assert [sensor.name for sensor in player.spec.observation_specs] == ["clock", "feet", "agent_id"]
-
-
-def test_marks_of_agents() -> None:
-    sensors, numbers, actions = sensors_of_agents(TEAM), continuous_of_agents(TEAM), actions_of_agents(TEAM)
-    assert sensors is not None
-    assert numbers is not None
-    assert actions is not None
-    assert sensors.tolist() == [[1, 1, 0, 1], [0, 1, 1, 1], [0, 1, 1, 1]]
-    assert numbers.tolist() == [[1, 1], [1, 0], [1, 0]]
-    assert actions.tolist() == [[1, 1, 1, 1, 1, 0, 0], [1, 0, 1, 1, 0, 1, 1], [1, 0, 1, 1, 0, 1, 1]]
-    branches = branches_of_agents(TEAM)
-    assert branches is not None
-    assert branches.tolist() == [1, 2, 2]
-
-
-def test_columns_that_are_not_padding() -> None:
-    seen, done = observed_columns(TEAM, [EYES, CLOCK, FEET]), acted_columns(TEAM)
-    assert seen is not None
-    assert done is not None
-    assert seen.tolist() == [0, 1, 2, 3, 9, 10, 11, 15, 16, 17]
-    assert done.tolist() == [0, 1, 2, 3, 4, 7, 9, 10, 12, 13, 14, 16, 17, 19, 20]
-
-
-def test_members_that_have_the_same_are_not_padded() -> None:
-    twins = padded_spec([KEEPER, MemberSpec("Twin", KEEPER.observation_specs, KEEPER.action_spec, 2)])
-    marks = [sensors_of_agents, continuous_of_agents, actions_of_agents, branches_of_agents, acted_columns]
-    assert [mark(twins) for mark in marks] == [None] * 5
-    assert observed_columns(twins, [0, 1]) is None
-    alone = BehaviorSpec(KEEPER.observation_specs, KEEPER.action_spec)
-    assert [mark(alone) for mark in marks] == [None] * 5
 
 
 # Distributions of actions
@@ -200,35 +155,6 @@ def test_values_in_a_group_are_those_of_single_agents(share: Sharing) -> None:
     has = actions_of_agents(padded_spec(CHOOSERS))
     assert has is not None
     assert torch.equal(together != 0, (has > 0).expand(GROUPS, -1, -1))
-
-
-MEMORY = NetworkSettings.model_validate(
-    {"hidden_units": 16, "num_layers": 1, "memory": {"memory_size": 8, "sequence_length": 8}}
-)
-
-
-@every
-@pytest.mark.parametrize("absent", [False, True])
-def test_values_with_memory_are_those_of_one_step_after_the_other(share: Sharing, absent: bool) -> None:
-    """One group over time. Where the keeper is absent, there are no places of its own."""
-    network, observations = q_networks(share, MEMORY), group_observations()
-    agents = [1, 2] if absent else [0, 1, 2]
-    selected = torch.zeros((GROUPS, 3), dtype=torch.int64)
-    for place, agent in enumerate(agents):
-        selected[:, agent] = place * GROUPS + torch.arange(GROUPS)
-    start = torch.zeros(len(agents), network.memory_size)
-    histories = Histories(
-        torch.arange(GROUPS).repeat(len(agents)),
-        torch.tensor(agents).repeat_interleave(GROUPS),
-        Sequences(start, torch.ones((len(agents), GROUPS), dtype=torch.bool)),
-        selected,
-        torch.tensor([[not absent, True, True]]).expand(GROUPS, 3),
-    )
-    together = network.group_outputs(GroupInput(observations, histories))
-    memories, ids = torch.zeros(3, network.memory_size), torch.eye(3)
-    for time in range(GROUPS):
-        q, memories = network.step_outputs([*(sensor[time] for sensor in observations), ids], memories)
-        torch.testing.assert_close(together[time, agents], q[agents])
 
 
 # Deterministic actors and critics of everyone

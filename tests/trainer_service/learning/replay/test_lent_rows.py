@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from threading import Thread
 from typing import Any
 
@@ -62,27 +61,6 @@ def test_nothing_is_kept_of_blocks_that_nobody_reads_any_more(columns: Columns) 
     loan.take(Block(26, 52))
     put(loan, columns, [30], 200)
     assert loan._kept == []
-
-
-def test_blocks_taken_while_another_thread_overwrites_them_are_whole(columns: Columns) -> None:
-    before = {name: column.copy() for name, column in columns.items()}
-    for _ in range(20):
-        for name, column in before.items():
-            columns[name][:] = column
-        loan = lent(columns, 100, 0, 1, 2, 3)
-        taken: list[dict[str, NDArray[Any]]] = []
-
-        def read(loan: Loan = loan, taken: list[dict[str, NDArray[Any]]] = taken) -> None:
-            taken += map(loan.take, loan.blocks)
-
-        thread = Thread(target=read)
-        thread.start()
-        for row in range(150):
-            put(loan, columns, [row % 100], 7)
-            time.sleep(0)
-        thread.join()
-        for name, column in before.items():
-            assert np.array_equal(np.concatenate([each[f"steps.{name}"] for each in taken]), column)
 
 
 def test_nobody_takes_a_block_while_its_rows_are_written(columns: Columns) -> None:

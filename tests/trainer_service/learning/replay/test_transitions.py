@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from replayed import gathered
@@ -146,17 +145,3 @@ def test_bytes_and_floats_of_one_sensor_mean_equal_pictures() -> None:
     following = np.array([2, 4, 5, 4 * 255, 4 * 255, 12, 13]) / 255
     following[4] = np.float32(4.5)
     np.testing.assert_allclose(sample.next_observations[1][:, 0, 1, 1], following, rtol=1e-6)
-
-
-def test_what_is_no_buffer_is_refused() -> None:
-    replay = TransitionReplay(SPEC, 50)
-    replay.add(trajectories([5]))
-    state = replay.state()
-    with pytest.raises(ValueError, match="the next at 70"):
-        TransitionReplay(SPEC, 50).load_state({**state, "counters": np.array([50, 70, 1])})
-    with pytest.raises(KeyError):
-        TransitionReplay(SPEC, 50).load_state(
-            {name: state[name] for name in state if name != "finals.terminated"}
-        )
-    with pytest.raises(ValueError, match="broadcast"):
-        TransitionReplay(SPEC, 50).load_state({**state, "steps.observations.0": np.zeros((5, 3), np.float32)})

@@ -18,7 +18,6 @@ from unity_bridge.specs import ActionSpec, BehaviorSpec, DimensionProperty, Obse
 from unity_bridge.steps import Observation
 
 VECTOR = ObservationSpec("vector", (3,))
-OTHER_VECTOR = ObservationSpec("other", (2,))
 PICTURE = ObservationSpec("picture", (3, 20, 20), specs.PICTURE)
 ENTITIES = ObservationSpec("entities", (4, 5), (DimensionProperty.VARIABLE_SIZE, DimensionProperty.NONE))
 GOAL = ObservationSpec("goal", (2,), observation_type=ObservationType.GOAL_SIGNAL)

@@ -4,53 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from ticking import Driver, tick
 
-from trainer_service.learning.rollout.assembler import Decisions, Observed, TrajectoryAssembler
 from trainer_service.learning.rollout.trajectories import OnPolicyBuffer, Trajectories
-from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationSpec
-from unity_bridge.steps import StepBatch
-
-SPEC = BehaviorSpec((ObservationSpec("clock", (1,)),), ActionSpec(1, (3,)))
-
-
-def tick(
-    ids: list[int],
-    seen: list[float],
-    rewards: list[float],
-    *,
-    terminated: int = 0,
-    truncated: int = 0,
-    group_rewards: list[float] | None = None,
-) -> StepBatch:
-    """Terminated rows first, then truncated ones, then those that wait."""
-    n = len(ids)
-    row = np.arange(n)
-    return StepBatch(
-        agent_ids=np.array(ids, np.int64),
-        observations=(np.array(seen, np.float32)[:, None],),
-        rewards=np.array(rewards, np.float32),
-        terminated=row < terminated,
-        truncated=(row >= terminated) & (row < terminated + truncated),
-        allowed_actions=np.ones((n, 3), np.bool_),
-        group_ids=np.zeros(n, np.int64),
-        group_rewards=np.array(group_rewards or [0.0] * n, np.float32),
-    )
-
-
-class Driver:
-    """Answers every tick with actions that repeat what the agent saw."""
-
-    def __init__(self, horizon: int = 1000, spec: BehaviorSpec = SPEC) -> None:
-        self.assembler = TrajectoryAssembler(spec, horizon)
-
-    def __call__(self, batch: StepBatch, simulator: int = 0, team: int = 0) -> Observed:
-        observed = self.assembler.observe(simulator, team, batch)
-        first = batch.num_terminal
-        seen = batch.observations[0][first:]
-        memories = self.assembler.memories(observed.waiting)
-        decisions = Decisions(seen.copy(), seen.astype(np.int64) % 3, seen[:, 0] / 1000, memories)
-        self.assembler.acted(observed.waiting, (seen,), batch.allowed_actions[first:], decisions)
-        return observed
 
 
 def segments(trajectories: Trajectories | None) -> list[dict]:

@@ -9,11 +9,8 @@ import pytest
 from group_lives import GroupLife
 
 from trainer_service.learning.rollout import episode_runs
-from trainer_service.learning.rollout.assembler import Decisions, TrajectoryAssembler
 from trainer_service.learning.rollout.episode_runs import EpisodeRuns, EpisodeValues
 from trainer_service.learning.rollout.trajectories import Trajectories
-from unity_bridge.simulators.scene import step_batch
-from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationSpec
 
 
 def ends_of(trajectories: Trajectories, runs: EpisodeRuns) -> tuple[np.ndarray, np.ndarray]:
@@ -63,45 +60,6 @@ def test_episodes_after_a_simulator_left_begin_anew(by_group: bool) -> None:
     assert later.agents.max() < 12 + 12 * by_group
     firsts = np.unique(later.agents, return_index=True)[1]
     assert later.begun[firsts].all()
-
-
-def test_agents_that_move_to_other_rows_keep_their_numbers() -> None:
-    spec = BehaviorSpec((ObservationSpec("number", (1,)),), ActionSpec(1, ()))
-    assembler, values = TrajectoryAssembler(spec, 2), EpisodeValues()
-
-    def live(agents: np.ndarray, ended: np.ndarray) -> None:
-        ids = np.concatenate([ended, agents])
-        flags = np.arange(len(ids)) < len(ended)
-        seen = ids[:, None].astype(np.float32)
-        batch = step_batch([seen], np.zeros(len(ids), np.float32), agent_ids=ids, terminated=flags)
-        assembler.tidy()
-        observed = assembler.observe(0, 0, batch)
-        rows = len(agents)
-        decisions = Decisions(
-            np.zeros((rows, 1), np.float32),
-            np.zeros((rows, 0), np.int64),
-            np.zeros(rows, np.float32),
-            np.zeros((rows, 0), np.float32),
-        )
-        shown = (seen[len(ended) :],)
-        assembler.acted(observed.waiting, shown, np.ones((rows, 0), np.bool_), decisions)
-        if observed.trajectories is not None:
-            runs = EpisodeRuns.of(observed.trajectories)
-            first, final = ends_of(observed.trajectories, runs)
-            assert np.array_equal(values.before(runs)[:, 0], np.where(runs.begun, 0.0, first))
-            values.update(runs, final[:, None])
-
-    everyone, nobody = np.arange(1, 3001), np.arange(0)
-    for _ in range(3):
-        live(everyone, nobody)
-    assert assembler._agents.capacity >= 3000
-    live(everyone[-20:], everyone[:-20])
-    for _ in range(5):
-        live(everyone[-20:], nobody)
-    assert assembler._agents.capacity < 100
-    live(everyone, nobody)
-    for _ in range(5):
-        live(everyone, nobody)
 
 
 def test_values_go_on_from_their_state() -> None:

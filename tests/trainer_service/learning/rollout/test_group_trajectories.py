@@ -7,15 +7,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import ticking as ticks
 
 from trainer_service.learning.rollout.agent_indices import AgentIndexAllocator
-from trainer_service.learning.rollout.assembler import Decisions, Observed, TrajectoryAssembler
+from trainer_service.learning.rollout.assembler import Observed
 from trainer_service.learning.rollout.joint_steps import find_joint_steps
 from trainer_service.learning.rollout.trajectories import Trajectories
-from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationSpec
 from unity_bridge.steps import StepBatch
-
-SPEC = BehaviorSpec((ObservationSpec("clock", (1,)),), ActionSpec(0, (3,)))
 
 Row = tuple[int, int]
 """An agent and its group."""
@@ -24,45 +22,14 @@ Row = tuple[int, int]
 def tick(
     clock: int, waiting: list[Row], *, terminated: list[Row] = (), truncated: list[Row] = ()
 ) -> StepBatch:
-    rows = [*terminated, *truncated, *waiting]
-    ids = np.array([agent for agent, _ in rows], np.int64)
-    at = np.arange(len(rows))
-    return StepBatch(
-        agent_ids=ids,
-        observations=((100 * ids + clock).astype(np.float32)[:, None],),
-        rewards=np.ones(len(rows), np.float32),
-        terminated=at < len(terminated),
-        truncated=(at >= len(terminated)) & (at < len(terminated) + len(truncated)),
-        allowed_actions=np.ones((len(rows), 3), np.bool_),
-        group_ids=np.array([group for _, group in rows], np.int64),
-        group_rewards=np.zeros(len(rows), np.float32),
-    )
+    ids, groups = np.array([*terminated, *truncated, *waiting]).T
+    counts = {"terminated": len(terminated), "truncated": len(truncated)}
+    return ticks.tick(ids, (100 * ids + clock).tolist(), 1.0, groups=groups, **counts)
 
 
-class World:
+class World(ticks.Driver):
     def __init__(self, horizon: int = 1000) -> None:
-        self.assembler = TrajectoryAssembler(SPEC, horizon, by_group=True)
-        self.allocator = AgentIndexAllocator()
-
-    def __call__(self, batch: StepBatch, simulator: int = 0) -> Observed:
-        observed = self.observe(batch, simulator)
-        self.act(batch, observed)
-        return observed
-
-    def observe(self, batch: StepBatch, simulator: int) -> Observed:
-        return self.assembler.observe(simulator, 0, batch, self.allocator.assign(simulator, 0, batch))
-
-    def act(self, batch: StepBatch, observed: Observed) -> None:
-        first, waiting = batch.num_terminal, len(observed.waiting)
-        decisions = Decisions(
-            np.zeros((waiting, 0), np.float32),
-            np.zeros((waiting, 1), np.int64),
-            np.zeros(waiting, np.float32),
-            self.assembler.memories(observed.waiting),
-        )
-        self.assembler.acted(
-            observed.waiting, (batch.observations[0][first:],), batch.allowed_actions[first:], decisions
-        )
+        super().__init__(horizon, by_group=True)
 
 
 def handed_out(observed: Observed) -> Trajectories:

@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from ticking import Driver, tick
 
-from trainer_service.learning.rollout.assembler import Decisions, Observed, TrajectoryAssembler
 from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationSpec
-from unity_bridge.steps import Observation, StepBatch
+from unity_bridge.steps import Observation
 
-SPEC = BehaviorSpec((ObservationSpec("eye", (1, 2, 2)),), ActionSpec(1))
+SPEC = BehaviorSpec((ObservationSpec("eye", (1, 2, 2)),), ActionSpec(1, (3,)))
 BYTES, FLOATS = np.uint8, np.float32
 
 
@@ -21,40 +21,12 @@ def picture(brightness: float, dtype: Any) -> Observation:
     return np.full((1, 1, 2, 2), value, dtype)
 
 
-def tick(eye: Observation, *, terminated: bool = False) -> StepBatch:
-    return StepBatch(
-        agent_ids=np.array([7]),
-        observations=(eye,),
-        rewards=np.zeros(1, np.float32),
-        terminated=np.array([terminated]),
-        truncated=np.zeros(1, np.bool_),
-        allowed_actions=np.ones((1, 0), np.bool_),
-        group_ids=np.zeros(1, np.int64),
-        group_rewards=np.zeros(1, np.float32),
-    )
-
-
-def play(assembler: TrajectoryAssembler, batch: StepBatch) -> Observed:
-    observed = assembler.observe(0, 0, batch)
-    rows = len(observed.waiting)
-    decisions = Decisions(
-        continuous_actions=np.zeros((rows, 1), np.float32),
-        discrete_actions=np.zeros((rows, 0), np.int64),
-        log_probs=np.zeros(rows, np.float32),
-        memories=assembler.memories(observed.waiting),
-    )
-    first = batch.num_terminal
-    seen = tuple(sensor[first:] for sensor in batch.observations)
-    assembler.acted(observed.waiting, seen, batch.allowed_actions[first:], decisions)
-    return observed
-
-
 @pytest.mark.parametrize("length", [3, 200])
 def test_bytes_stay_bytes(length: int) -> None:
-    assembler = TrajectoryAssembler(SPEC, horizon=1000)
+    drive = Driver(spec=SPEC)
     for step in range(length):
-        play(assembler, tick(np.full((1, 1, 2, 2), step, BYTES)))
-    observed = play(assembler, tick(np.full((1, 1, 2, 2), 255, BYTES), terminated=True))
+        drive(tick([7], np.full((1, 1, 2, 2), step, BYTES)))
+    observed = drive(tick([7], np.full((1, 1, 2, 2), 255, BYTES), terminated=1))
     assert observed.trajectories is not None
     (seen,) = observed.trajectories.observations
     assert seen.dtype == BYTES
@@ -65,10 +37,10 @@ def test_bytes_stay_bytes(length: int) -> None:
 
 @pytest.mark.parametrize("kinds", [(BYTES, FLOATS, BYTES), (FLOATS, BYTES, BYTES), (BYTES, BYTES, FLOATS)])
 def test_a_sensor_that_changes_its_mind_is_read_as_floats(kinds: tuple[Any, ...]) -> None:
-    assembler = TrajectoryAssembler(SPEC, horizon=1000)
+    drive = Driver(spec=SPEC)
     for step, kind in enumerate(kinds):
-        play(assembler, tick(picture(step / 5, kind)))
-    observed = play(assembler, tick(picture(1.0, BYTES), terminated=True))
+        drive(tick([7], picture(step / 5, kind)))
+    observed = drive(tick([7], picture(1.0, BYTES), terminated=1))
     assert observed.trajectories is not None
     (seen,) = observed.trajectories.observations
     assert seen.dtype == FLOATS

@@ -188,21 +188,3 @@ def test_usual_ticks_mean_what_all_ticks_mean(by_group: bool, stream: list[Chang
     assert len(usual) == len(general)
     for number, (one, other) in enumerate(zip(usual, general, strict=True)):
         assert_same(one, other, f"tick {number}")
-
-
-def test_agents_whose_rows_move_are_found_where_they_are_now() -> None:
-    assembler = TrajectoryAssembler(SPEC, 100, MEMORY)
-    few, many = [1, 2, 3], list(range(5000))
-    for clock in range(2):
-        for simulator, ids in enumerate((many, few)):
-            asked = batch([], ids, clock, 0)
-            rows = assembler.observe(simulator, 0, asked).waiting
-            assembler.acted(rows, asked.observations, asked.allowed_actions, decisions(len(rows), clock))
-    assembler.drop(0)
-    assembler.tidy()
-    observed = assembler.observe(1, 0, batch([], few, 2, 0))
-    assert observed.waiting.tolist() == [0, 1, 2]
-    assert observed.transitions == 3
-    ends = assembler.observe(1, 0, batch(few, [], 3, 0))
-    assert ends.episodes is None  # nobody acted in between
-    assert ends.trajectories is None

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import ticking as ticks
 from behavior_worlds import observe
 
 from trainer_service.learning.rollout import agents, assembler
-from trainer_service.learning.rollout.agent_indices import AgentIndexAllocator, _FreeIndices
+from trainer_service.learning.rollout.agent_indices import _FreeIndices
 from trainer_service.learning.rollout.agents import (
     CROWD_SIZE,
     MAX_AGENTS,
@@ -18,13 +19,9 @@ from trainer_service.learning.rollout.agents import (
     TooManyAgents,
     vanished_agents,
 )
-from trainer_service.learning.rollout.assembler import Decisions, Observed, TrajectoryAssembler
 from trainer_service.running.collection.collector import BehaviorTick
 from unity_bridge.errors import WireError
-from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationSpec
 from unity_bridge.steps import StepBatch
-
-SPEC = BehaviorSpec((ObservationSpec("clock", (1,)),), ActionSpec(1, (3,)))
 
 
 @pytest.fixture
@@ -35,38 +32,15 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> int:
     return 3
 
 
-def tick(ids: list[int], *, clock: float = 0.0, ended: int = 0, groups: list[int] | None = None) -> StepBatch:
-    n = len(ids)
-    return StepBatch(
-        agent_ids=np.array(ids, np.int64),
-        observations=(100.0 * np.array(ids, np.float32)[:, None] + np.float32(clock),),
-        rewards=np.full(n, clock, np.float32),
-        terminated=np.arange(n) < ended,
-        truncated=np.zeros(n, np.bool_),
-        allowed_actions=np.ones((n, 3), np.bool_),
-        group_ids=np.array(groups or [0] * n, np.int64),
-        group_rewards=np.zeros(n, np.float32),
-    )
+def tick(ids: list[int], *, clock: float = 0.0, ended: int = 0, groups: list[int] | int = 0) -> StepBatch:
+    """Agents that see 100 times their number and the clock, and earn the clock; the first so many have ended."""
+    seen = [100.0 * agent + clock for agent in ids]
+    return ticks.tick(ids, seen, clock, terminated=ended, groups=groups)
 
 
-class Driver:
-    """Answers every tick; what an agent remembers is the clock of its last decision."""
-
+class Driver(ticks.Driver):
     def __init__(self, *, by_group: bool = False) -> None:
-        self.assembler = TrajectoryAssembler(SPEC, 1000, memory_size=1, by_group=by_group)
-        self.allocator = AgentIndexAllocator() if by_group else None
-
-    def __call__(self, batch: StepBatch, simulator: int = 0, team: int = 0) -> Observed:
-        membership = None if self.allocator is None else self.allocator.assign(simulator, team, batch)
-        observed = self.assembler.observe(simulator, team, batch, membership)
-        if self.allocator is not None and observed.vanished is not None:
-            self.allocator.forget(simulator, observed.vanished)
-        seen = batch.observations[0][batch.num_terminal :]
-        decisions = Decisions(seen.copy(), np.zeros((len(seen), 1), np.int64), seen[:, 0], seen % 100)
-        self.assembler.acted(
-            observed.waiting, (seen,), batch.allowed_actions[batch.num_terminal :], decisions
-        )
-        return observed
+        super().__init__(memory_size=1, by_group=by_group)
 
 
 def test_everybody_is_waited_for_who_may_only_be_slow() -> None:
@@ -112,8 +86,8 @@ def test_a_vanished_agent_leaves_its_steps_but_the_last(impatient: int) -> None:
     assert segment.observations[0][:, 0].tolist() == [701, 702]
     assert segment.rewards.tolist() == [2, 3]
     assert segment.final_observations[0][:, 0].tolist() == [703]
-    assert segment.final_memories.tolist() == [[2]]
-    assert segment.memories.tolist() == [[0], [1]]
+    assert segment.final_memories.tolist() == [[702]]
+    assert segment.memories.tolist() == [[0], [701]]
     assert not segment.terminated.any()
     assert last.episodes is None
     assert last.vanished is not None
@@ -196,7 +170,13 @@ def test_rows_of_vanished_agents_are_given_back() -> None:
     assert observed.trajectories.observations[0][:, 0].tolist() == [
         100 * agent + clock for agent in (7, 8) for clock in range(5)
     ]
-    assert observed.trajectories.memories[:, 0].tolist() == [0, 0, 1, 2, 3] * 2
+    before = [
+        [0.0],
+        *observed.trajectories.observations[0][:4],
+        [0.0],
+        *observed.trajectories.observations[0][5:9],
+    ]
+    np.testing.assert_array_equal(observed.trajectories.memories, before)
 
 
 def test_members_moved_to_lower_rows_stay_in_their_groups(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -239,19 +219,6 @@ def test_too_many_agents_are_refused_across_messages_too(monkeypatch: pytest.Mon
     assert drive.assembler._agents.in_use == 0
     for first in range(0, 1000, 50):  # one after the other there may be any number
         drive(tick(list(range(first, first + 50))))
-
-
-def test_low_rows_are_given_first_and_high_ones_returned() -> None:
-    table = AgentRows()
-    table.assign(0, np.arange(5000))
-    table.assign(1, np.arange(10))
-    table.release(0, np.arange(4, 5000))
-    assert table.capacity == 5010  # somebody is at the end
-    table.drop(1)
-    table.assign(0, np.arange(5000))
-    table.release(0, np.arange(4, 5000))
-    assert table.capacity == 4
-    assert table.assign(1, np.arange(3)).tolist() == [4, 5, 6]
 
 
 def test_rows_in_use_move_down_where_most_are_free() -> None:

@@ -12,9 +12,7 @@ from torch import Tensor
 
 from trainer_service.learning.algorithms.common.off_policy.group_q_learner import GroupQLearner
 from trainer_service.learning.algorithms.common.off_policy.head_consensus import HeadConsensus
-from trainer_service.learning.networks.groups.histories import GroupInput
 from trainer_service.learning.networks.groups.shared_features import SharedFeaturesNetwork
-from trainer_service.ops.q_learning import chosen_value, masked_argmax
 from trainer_service.running.behaviors.behavior import Behavior
 from trainer_service.running.behaviors.saving import checkpoint_of
 from trainer_service.running.policy import Policy
@@ -88,62 +86,6 @@ def heads_of(network: torch.nn.Module) -> Tensor:
     return torch.cat([critic.weight.detach().flatten(1), critic.bias.detach().flatten(1)], dim=1)
 
 
-@pytest.mark.parametrize(
-    ("trainer_type", "agents", "changes"),
-    [
-        ("dqn_share", 1, {}),
-        ("dqn_share", 8, {"reward_mode": "individual"}),
-        ("dqn_consensus", 3, {"consensus_every": 7, "replay": {"type": "prioritized"}}),
-        ("sic", 1, {"replay": {"type": "prioritized"}}),
-        ("sic", 4, {}),
-    ],
-)
-def test_groups_of_any_size_learn(lived, trainer_type: str, agents: int, changes: dict[str, Any]) -> None:
-    behavior = lived(trainer_type, agents, **changes)
-    before = {name: tensor.clone() for name, tensor in checkpoint_of(behavior).algorithm["network"].items()}
-    learner = learner_of(behavior)
-    learner.replay.schedule.steps += agents
-    metrics = behavior.update()
-    assert np.isfinite(list(metrics.values())).all()
-    after = checkpoint_of(behavior).algorithm["network"]
-    assert any(not torch.equal(before[name], after[name]) for name in before)
-
-
-def scrambled(network: torch.nn.Module, part: str) -> None:
-    with torch.no_grad():
-        for name, parameter in network.named_parameters():
-            if part in name:
-                parameter.normal_(0.0, 1.0)
-
-
-@pytest.mark.parametrize(("trainer_type", "senders"), [("dqn_share", "encoder"), ("sic", "messages")])
-def test_targets_are_the_target_networks_from_the_observation_on(
-    lived, trainer_type: str, senders: str
-) -> None:
-    learner = learner_of(lived(trainer_type, 3, double=False))
-    batch = learner.minibatch(learner.replay.buffer.sample(16, np.random.default_rng(0)))
-    with torch.no_grad():
-        before = learner.next_values(batch)
-        scrambled(learner.networks["network"], "")
-        assert torch.equal(learner.next_values(batch), before)
-        scrambled(learner.networks["target"], senders)
-        assert not torch.allclose(learner.next_values(batch), before)
-
-
-def test_the_network_chooses_and_its_target_judges(lived) -> None:
-    learner = learner_of(lived("sic", 3))
-    batch = learner.minibatch(learner.replay.buffer.sample(16, np.random.default_rng(0)))
-    with torch.no_grad():
-        scrambled(learner.networks["network"], "")
-        scrambled(learner.networks["target"], "")
-        chosen = masked_argmax(
-            learner.networks["network"].network.group_outputs(GroupInput(batch.next_observations)), None, (2,)
-        )
-        judged = learner.networks["target"].network.group_outputs(GroupInput(batch.next_observations))
-        assert torch.equal(learner.next_values(batch), chosen_value(judged, chosen, (2,)))
-        assert not torch.equal(judged.argmax(dim=2, keepdim=True), chosen)
-
-
 def test_adams_memory_of_the_heads_becomes_the_mean(lived) -> None:
     learner = learner_of(lived("dqn_consensus", 3, 4, consensus_every=10**6))
     network = learner.networks["network"].network
@@ -156,20 +98,6 @@ def test_adams_memory_of_the_heads_becomes_the_mean(lived) -> None:
     for each, mean in zip(watched, expected, strict=True):
         assert all(torch.equal(of_one, mean) for of_one in each)
     assert torch.equal(network.advantage.weight, others)
-
-
-def test_disagreement_is_told_as_it_was_before(lived) -> None:
-    behavior = lived("dqn_consensus", 2, 4, consensus_every=10**6)
-    learner = learner_of(behavior)
-    network, adam = learner.networks["network"].network, learner.optimizers["optimizer"].adam
-    heads, agreement = heads_of(network), HeadConsensus(network, adam, 1)
-    assert agreement.metrics() == {}
-    agreement.average()
-    expected = float((heads[0] - heads[1]).norm())
-    assert expected > 0
-    assert agreement.metrics() == {"Consensus/Disagreement": pytest.approx(expected)}
-    agreement.average()
-    assert agreement.metrics() == {"Consensus/Disagreement": 0.0}
 
 
 @pytest.mark.parametrize("steps_per_update", [0.5, 7])

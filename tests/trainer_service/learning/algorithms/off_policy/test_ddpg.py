@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -11,16 +10,13 @@ import numpy as np
 import pytest
 import torch
 from behavior_worlds import OneDecision, begin_world, observe, run_ticks
-from replayed import learn_from
 
 from trainer_service.learning.algorithms.common.actor import ActRequest
-from trainer_service.learning.algorithms.off_policy.ddpg import DDPG
 from trainer_service.learning.networks.encoders.memory import EncoderInput
 from trainer_service.learning.networks.policies.deterministic_actor import ActionCritic, DeterministicActor
 from trainer_service.running.behaviors.behavior import Behavior
 from trainer_service.running.behaviors.saving import checkpoint_of
 from trainer_service.running.collection.collector import BehaviorTick
-from trainer_service.running.policy import Policy
 from unity_bridge.simulators.scene import concatenate
 from unity_bridge.steps import ActionBatch, StepBatch
 
@@ -75,15 +71,6 @@ def deviation(behavior: Behavior) -> float:
         for sure in (False, True)
     )
     return float((done - said).std())
-
-
-def test_who_only_acts_tries_nothing_out(learner) -> None:
-    behavior = learner(exploration_noise=1.0, buffer_init_steps=0)
-    seen = np.random.default_rng(2).normal(size=(50, 2)).astype(np.float32)
-    policy = Policy(checkpoint_of(behavior))
-    drawn, likeliest = (policy.act(seen, deterministic=sure).continuous for sure in (False, True))
-    np.testing.assert_array_equal(drawn, likeliest)
-    assert np.abs(likeliest).max() < 1.0
 
 
 def taken(behavior: Behavior, world: OneDecision) -> np.ndarray:
@@ -147,52 +134,3 @@ def value_of(algorithm: dict[str, Any], behavior: Behavior) -> float:
     seen = [torch.full((1, 2), 0.5)]
     with torch.inference_mode():
         return float(critic.forward(EncoderInput(seen), actor.forward(EncoderInput(seen))))
-
-
-def test_policy_and_critic_steps_move_nothing_of_the_other(learner, monkeypatch: pytest.MonkeyPatch) -> None:
-    behavior = learner()
-    run_ticks(behavior, *begin_world(behavior, OneDecision(AGENTS, choices=0)), 10)
-    algorithm = behavior.learner
-    assert isinstance(algorithm, DDPG)
-    moved = []
-
-    def watched(key: str, minimize: Any) -> Any:
-        def watch(*given: Any) -> None:
-            before = {
-                name: (each.parameters.vector.clone(), each.parameters.gradient.clone())
-                for name, each in algorithm.optimizers.items()
-            }
-            minimize(*given)
-            for name, each in algorithm.optimizers.items():
-                weights, gradient = before[name]
-                assert torch.equal(each.parameters.gradient, gradient) == (name != key)
-                if not torch.equal(each.parameters.vector, weights):
-                    moved.append(name)
-
-        return watch
-
-    for key, optimizer in algorithm.optimizers.items():
-        monkeypatch.setattr(optimizer, "minimize", watched(key, optimizer.minimize))
-    sample = algorithm.replay.sample(np.random.default_rng(1))
-    learn_from(algorithm, algorithm.minibatch(sample), rate=0.01)
-    assert moved == ["critic_optimizer", "actor_optimizer"]
-
-
-@pytest.mark.parametrize("hard", [False, True])
-def test_targets_move_by_tau_or_become_copies(learner, hard: bool) -> None:
-    changes = {"target_update": 5} if hard else {"tau": 0.25}
-    behavior = learner(**changes, learning_rate=0.05)
-    world, batch = begin_world(behavior, OneDecision(AGENTS, choices=0))
-    batch = run_ticks(behavior, world, batch, 5)
-    for update in range(1, 11):
-        before = copy.deepcopy(checkpoint_of(behavior).algorithm)
-        batch = run_ticks(behavior, world, batch, 1)
-        if checkpoint_of(behavior).algorithm["updates"] == before["updates"]:
-            batch = run_ticks(behavior, world, batch, 1)
-        after = checkpoint_of(behavior).algorithm
-        assert after["updates"] == update
-        for part in ("actor", "critic"):
-            for name, online in after[part].items():
-                old = before[f"target_{part}"][name]
-                expected = (online if update % 5 == 0 else old) if hard else 0.75 * old + 0.25 * online
-                torch.testing.assert_close(after[f"target_{part}"][name], expected)

@@ -7,14 +7,11 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from behavior_worlds import assert_equal_states, begin_world, run_ticks
 from short_episodes import SENSOR, ShortEpisodes
 
-from trainer_service.learning.algorithms import DQN
-from trainer_service.learning.algorithms.common.actor import ActRequest
 from trainer_service.running.behaviors.behavior import Behavior
 from trainer_service.running.behaviors.saving import checkpoint_of, restore
 from unity_bridge.specs import ActionSpec
@@ -61,23 +58,6 @@ def test_targets_follow_by_tau(learner) -> None:
     for name, target in after["target"].items():
         torch.testing.assert_close(target, 0.75 * start["target"][name] + 0.25 * after["network"][name])
     assert not torch.equal(after["network"]["q.weight"], start["network"]["q.weight"])
-
-
-def test_exploration_falls_and_deterministic_actions_have_none(learner) -> None:
-    behavior = learner(exploration_initial=1.0, exploration_final=0.0, exploration_steps=40)
-    learning = behavior.learner
-    assert isinstance(learning, DQN)
-    seen, allowed = [np.ones((2000, SENSOR), np.float32)], np.ones((2000, 5), np.bool_)
-    nothing = np.empty((2000, 0), np.float32)
-
-    def choices(*, deterministic: bool) -> int:
-        decisions = learning.actor.act(ActRequest(seen, allowed, nothing, deterministic))
-        return len(np.unique(decisions.discrete_actions, axis=0))
-
-    assert choices(deterministic=False) == 6
-    assert choices(deterministic=True) == 1
-    run_ticks(behavior, *begin_world(behavior, world()), 12)
-    assert choices(deterministic=False) == 1
 
 
 @pytest.mark.parametrize(("horizon", "n_step", "expected"), [(1000, 1, 8), (3, 1, 3), (1000, 5, 20)])

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from behavior_worlds import assert_equal_states, flat
-from goal_trajectories import OWN_GOAL, SameNumber, goal_spec, goal_trajectories
+from goal_trajectories import SameNumber, goal_spec, goal_trajectories
 from pydantic import ValidationError
 
 from trainer_service.config import TrainerSettings
 from trainer_service.learning.algorithms import Compute, make_learner
 from trainer_service.learning.algorithms.common.off_policy.replay_learner import ReplayLearner
 from trainer_service.learning.replay.hindsight import HindsightReplay
-from unity_bridge.demonstrations import DemonstratedSegment, DemonstrationWriter
 from unity_bridge.specs import ActionSpec
 
 SMALL = {"batch_size": 10, "buffer_size": 30, "buffer_init_steps": 10, "steps_per_update": 4}
@@ -116,33 +114,3 @@ def test_what_it_does_not_go_with_is_refused(trainer_type: str, changes: dict[st
     with pytest.raises(ValidationError) as caught:
         TrainerSettings.model_validate(given)
     assert said in str(caught.value)
-
-
-def test_goals_of_demonstrations_are_replaced_too(tmp_path: Path) -> None:
-    spec = goal_spec(ActionSpec(2, ()))
-    seen = np.arange(9.0, dtype=np.float32)[:, None] + 500
-    desired = np.full_like(seen, OWN_GOAL)
-    episode = DemonstratedSegment(
-        observations=(seen[:-1], desired[:-1], seen[:-1]),
-        continuous_actions=np.full((8, 2), 0.5, np.float32),
-        discrete_actions=np.zeros((8, 0), np.int64),
-        rewards=np.full(8, -1.0, np.float32),
-        group_rewards=np.zeros(8, np.float32),
-        final_observations=(seen[-1:], desired[-1:], seen[-1:]),
-        terminated=False,
-        truncated=True,
-        starts_episode=True,
-    )
-    with DemonstrationWriter(tmp_path / "goals.demo", "Goals", spec) as writer:
-        writer.write(episode)
-    shown = {"demo_path": str(tmp_path / "goals.demo")}
-    settings = settings_of("td3", replay=shown)
-    learner = make_learner(spec, settings, Compute(torch.device("cpu"), 1, goal_task=SameNumber()))
-    assert isinstance(learner, ReplayLearner)
-    learner.prepare(0)
-    learn(learner, "td3")
-    sample = learner.replay.undivided
-    demonstrated = sample.observations[0][:, 0] >= 500
-    assert demonstrated.tolist() == [False] * 5 + [True] * 5
-    assert (sample.observations[1][demonstrated, 0] >= 500).tolist() == [True] * 4 + [False]
-    assert sample.observations[1][~demonstrated, 0].max() < 500

@@ -1,18 +1,24 @@
-"""Gradient steps of MADDPG: the parameters that they move, and towards which targets."""
+"""How MADDPG explores; its gradient steps: the parameters that they move, and towards which targets."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from behavior_worlds import begin_world, run_ticks
 from replayed import learn_from
+from short_episodes import SENSOR, ShortEpisodes
 
 from trainer_service.config import TrainerSettings
 from trainer_service.learning.algorithms import MADDPG, Compute
+from trainer_service.learning.algorithms.common.actor import ActRequest
 from trainer_service.learning.algorithms.common.observation_selection import selector_for
 from trainer_service.learning.algorithms.common.off_policy.joint_minibatch import JointMinibatch
+from trainer_service.running.behaviors.saving import checkpoint_of
+from trainer_service.running.policy import Policy
 from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationSpec
 
 NUM_AGENTS, ROWS = 2, 6
@@ -222,16 +228,26 @@ def test_a_rare_row_counts_as_much_as_its_weight() -> None:
     assert not torch.allclose(gradients[0], gradients[2])
 
 
-@pytest.mark.probe
-def test_actors_find_the_choice_that_their_critics_value() -> None:
-    rule = made(hard_gumbel=True)
-    minibatch, chance = batch(), torch.Generator().manual_seed(7)
-    worth = torch.tensor([[0.0, 1.0, 0.0], [0.0, 0.0, 1.0]])
-    for _ in range(200):  # critic i learns that its agent's choice i + 1 is worth 1
-        choices = torch.randint(3, (ROWS, NUM_AGENTS), generator=chance)
-        paid = worth[torch.arange(NUM_AGENTS), choices]
-        ends = torch.ones(ROWS, NUM_AGENTS, dtype=torch.bool)
-        lived = minibatch._replace(rewards=paid, terminated=ends, actions=choices.unsqueeze(2))
-        learn_from(rule, lived, rate=0.02)
-    chosen = rule.networks["actors"].group_policy(minibatch.inputs).logits.argmax(dim=2)
-    assert chosen.tolist() == [[1, 2]] * ROWS
+def test_choices_are_sampled_and_numbers_get_noise_while_learning(small) -> None:
+    body = {"sizes": (SENSOR,), "continuous": 1, "branches": (2, 3), "normalize": True}
+    sizes = {"batch_size": 8, "buffer_size": 40, "steps_per_update": 6, "group_size": NUM_AGENTS}
+    behavior = small("maddpg", **body, **sizes, exploration_noise=0.2)
+    run_ticks(behavior, *begin_world(behavior, ShortEpisodes(behavior.spec.action_spec, 6)), 12)
+    rows = 4000
+    seen, who = np.full((rows, SENSOR), 0.3, np.float32), np.tile(np.float32([1, 0]), (rows, 1))
+    allowed = np.ones((rows, 5), np.bool_)
+    allowed[:, 3] = False
+    algorithm, nothing = behavior.learner, np.zeros((rows, 0), np.float32)
+    drawn = algorithm.actor.act(ActRequest([seen, who], allowed, nothing))
+    surely = algorithm.actor.act(ActRequest([seen, who], allowed, nothing, True))
+    assert (drawn.continuous_actions - surely.continuous_actions).std() == pytest.approx(0.2, abs=0.02)
+    with torch.inference_mode():
+        inputs = algorithm.actor.normalizer.forward([torch.from_numpy(each[:1]) for each in (seen, who)])
+        logits = algorithm.networks["actors"].policy(inputs).logits[0]
+    assert drawn.discrete_actions[:, 0].mean() == pytest.approx(logits[:2].softmax(0)[1].item(), abs=0.04)
+    of_two = logits[[2, 4]].softmax(0)[1].item()
+    assert set(drawn.discrete_actions[:, 1].tolist()) == {0, 2}
+    assert (drawn.discrete_actions[:, 1] == 2).mean() == pytest.approx(of_two, abs=0.04)
+    policy = Policy(checkpoint_of(behavior))
+    calm = policy.act(seen, allowed, agent_indices=np.zeros(rows, int), deterministic=False)
+    np.testing.assert_allclose(calm.continuous, surely.continuous_actions, atol=1e-6)

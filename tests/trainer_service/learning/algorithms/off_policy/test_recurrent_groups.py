@@ -10,9 +10,7 @@ import pytest
 import torch
 from behavior_worlds import observe
 from group_lives import NUM_AGENTS, GroupLife
-from pair_worlds import Pairs
 from replayed import whole_sequences
-from seeds import quick_where
 from torch import Tensor
 
 from trainer_service.learning.algorithms.common.off_policy.group_q_learner import GroupQLearner
@@ -29,7 +27,7 @@ from trainer_service.ops.gumbel import one_hot_choices
 from trainer_service.running.behaviors.behavior import Behavior
 from trainer_service.running.collection.collector import BehaviorTick
 from unity_bridge.simulators.scene import step_batch
-from unity_bridge.steps import ActionBatch, StepBatch
+from unity_bridge.steps import StepBatch
 
 LEARNERS: dict[str, tuple[str, dict[str, Any]]] = {
     "apart": ("idqn", {}),
@@ -209,51 +207,3 @@ def test_ranks_learn_together_what_one_learns(group, learner: str) -> None:
         slopes = torch.autograd.grad(loss, list(algorithm.networks["network"].parameters()))
         summed += torch.cat([each.flatten() for each in slopes])
     torch.testing.assert_close(summed, whole, atol=1e-5, rtol=1e-4)
-
-
-class Cues(Pairs):
-    """Pairs that see a cue each at first, then that it is time to do what they saw, for which both are paid."""
-
-    def see(self) -> np.ndarray:
-        self.told = False
-        self.cue = self.rng.choice([-1.0, 1.0], len(self.ids))
-        return self.cue
-
-    def step(self, actions: ActionBatch) -> StepBatch:
-        self.told = not self.told
-        if self.told:
-            self.seen = np.zeros(len(self.ids))
-            return self.rows()
-        right = (actions.discrete[:, 0] == (self.cue > 0)).reshape(-1, 2).mean(axis=1)
-        return self.ended(right, group=np.repeat(right, 2))
-
-
-def learned(behavior: Behavior, seed: int, ticks: int) -> float:
-    """The share of cues that are followed at last."""
-    world = Cues(seed, copies=8)
-    batch = world.begin()
-    for _ in range(ticks):
-        observe(behavior, BehaviorTick(0, 0, batch))
-        if behavior.ready_to_update():
-            behavior.update()
-        batch = world.step(behavior.collector.act()[0])
-    return world.score(20)
-
-
-PROBE = {
-    "sizes": (1,),
-    "group_size": 2,
-    "learning_rate": 0.01,
-    "tau": 0.05,
-    "steps_per_update": 32,
-    "exploration_steps": 3000,
-    "exploration_final": 0.0,
-}
-
-
-@pytest.mark.probe
-@pytest.mark.parametrize("learner", ["vdn", quick_where(False, "messages")])
-def test_a_pair_does_at_the_end_what_each_was_told_at_the_start(group, learner: str) -> None:
-    memory = {"memory_size": 16, "sequence_length": 8}
-    # Guessing follows half of them.
-    assert learned(group(learner, memory, **PROBE), 1, 500) > 0.95

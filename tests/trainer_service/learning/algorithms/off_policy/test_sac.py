@@ -7,20 +7,17 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
-from behavior_worlds import OneDecision, assert_equal_states, begin_world, flat, run_ticks
+from behavior_worlds import OneDecision, begin_world, run_ticks
 from pydantic import ValidationError
 from short_episodes import SENSOR, ShortEpisodes
 
 from trainer_service.config import SACSettings
 from trainer_service.errors import UserError
 from trainer_service.learning.algorithms.common.off_policy.update_schedule import UpdateSchedule
-from trainer_service.learning.networks.policies.soft_actor import SoftActor
 from trainer_service.running.behaviors.behavior import Behavior
 from trainer_service.running.behaviors.saving import checkpoint_of, initialize, restore
-from trainer_service.running.policy import Policy
 
 AGENTS = 4
 
@@ -37,17 +34,6 @@ def updates_of(behavior: Behavior) -> int:
     return updates
 
 
-def test_learning_starts_after_the_first_steps_and_keeps_its_pace(learner) -> None:
-    behavior = learner()
-    world, batch = begin_world(behavior, OneDecision(AGENTS))
-    made = []
-    for _ in range(12):
-        batch = run_ticks(behavior, world, batch, 1)
-        made.append(updates_of(behavior))
-    # 4 steps per tick, 24 before the first that earns, one update for every four.
-    assert made == [0, 0, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6]
-
-
 @pytest.mark.parametrize(
     ("steps_per_update", "recorded", "due"),
     [(1.0, 10, 0), (1.0, 15, 5), (10.0, 109, 9), (10.0, 110, 10), (0.5, 12, 4), (2.5, 15, 2), (0.1, 11, 10)],
@@ -60,21 +46,6 @@ def test_updates_are_earned_by_steps_after_the_start(
     assert schedule.due == due
     schedule.updates = due
     assert schedule.due == 0
-
-
-def test_targets_follow_the_critics_by_tau(learner) -> None:
-    behavior = learner(tau=0.25, steps_per_update=8)
-    world, batch = begin_world(behavior, OneDecision(AGENTS))
-    start = copy.deepcopy(dict(checkpoint_of(behavior).algorithm))
-    assert_equal_states(flat(start["critics"]), flat(start["target_critics"]))
-    run_ticks(behavior, world, batch, 8)
-    assert updates_of(behavior) == 1
-    after = checkpoint_of(behavior).algorithm
-    for name, target in after["target_critics"].items():
-        torch.testing.assert_close(
-            target, 0.75 * start["target_critics"][name] + 0.25 * after["critics"][name]
-        )
-    assert not torch.equal(after["critics"]["q.weight"], start["critics"]["q.weight"])
 
 
 CURIOSITY = {"gamma": 0.8, "strength": 0.1, "network_settings": {"hidden_units": 8}}
@@ -148,23 +119,6 @@ def test_settings_that_do_not_go_with_batch_normalization_are_refused(make_behav
 
 def differ(one: dict[str, Any], other: dict[str, Any]) -> bool:
     return any(not torch.equal(one[key], other[key]) for key in one)
-
-
-def test_what_is_likeliest_is_squashed_like_what_is_drawn(learner) -> None:
-    behavior = learner()
-    run_ticks(behavior, *begin_world(behavior, OneDecision(AGENTS)), 10)
-    seen = 9.0 * np.random.default_rng(1).normal(size=(50, 2)).astype(np.float32)
-    network = SoftActor(behavior.spec, behavior.settings.network_settings)
-    network.load_state_dict(checkpoint_of(behavior).algorithm["actor"])
-    with torch.no_grad():  # far out, where a bare mean would be no action
-        network.actions.mean.weight.mul_(100.0)
-    algorithm = dict(checkpoint_of(behavior).algorithm)
-    algorithm["actor"] = network.state_dict()
-    checkpoint = checkpoint_of(behavior)
-    policy = Policy(type(checkpoint)(checkpoint.behavior, 0, checkpoint.spec, checkpoint.settings, algorithm))
-    likeliest = policy.act(seen).continuous
-    assert np.abs(likeliest).max() <= 1.0
-    assert np.abs(likeliest).max() > 0.99
 
 
 def test_a_resumed_run_needs_the_checkpoints_reward_signals(learner) -> None:

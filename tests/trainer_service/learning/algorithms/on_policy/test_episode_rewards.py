@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from behavior_worlds import assert_equal_states, begin_world, observe, run_ticks, state
+from behavior_worlds import begin_world, observe
 from every_trainer import settings_of
 from short_episodes import GROUP, SENSOR, ShortEpisodes
 
@@ -16,9 +15,7 @@ from trainer_service.config import HYPERPARAMETERS, TrainerSettings
 from trainer_service.learning.algorithms import Compute
 from trainer_service.learning.rewards.curiosity import CuriosityReward
 from trainer_service.running.behaviors.behavior import Behavior
-from trainer_service.running.behaviors.saving import checkpoint_of, restore
 from trainer_service.running.collection.collector import BehaviorTick
-from trainer_service.running.runs.checkpoint import load_checkpoint, save_checkpoint
 from unity_bridge.simulators.scene import concatenate
 from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationSpec
 from unity_bridge.steps import ActionBatch, StepBatch
@@ -91,29 +88,3 @@ def test_rewards_are_reported_over_whole_episodes(trainer_type: str, monkeypatch
     assert [value is None for value in curiosity] == [True, True, False] * 2
     assert curiosity[2::3] == pytest.approx([sum(paid[:3]), sum(paid[3:])], rel=1e-5)
     assert curiosity[5] > 0.0
-
-
-@pytest.mark.parametrize("trainer_type", ["ppo", "poca"])
-def test_a_run_goes_on_in_the_middle_of_episodes(trainer_type: str, tmp_path: Path) -> None:
-    straight, resumed = (make(trainer_type, seed, normalize_rewards=True) for seed in (1, 9))
-    world, batch = begin_world(straight, LongEpisodes(ACTIONS, AGENTS))
-    batch = run_ticks(straight, world, batch, UPDATE + UPDATE // 2)
-    save_checkpoint(checkpoint_of(straight), tmp_path / "checkpoint.safetensors")
-    restore(resumed, load_checkpoint(tmp_path / "checkpoint.safetensors"))
-    ours, theirs = straight.learner, resumed.learner
-    told: list[dict[str, float]] = []
-    for _ in range(3 * UPDATE):
-        # One assembler for both: a simulator that is started again would begin new episodes.
-        batch = world.step(straight.collector.act()[0])
-        lived = straight.collector.observe(BehaviorTick(0, 0, batch)).trajectories
-        if lived is not None:
-            ours.record(lived)
-            theirs.record(lived)
-        if ours.ready():
-            told.append(dict(ours.update(0)))
-            assert theirs.update(0) == told[-1]
-    assert sum("Policy/Extrinsic Reward" in update for update in told) == 1
-    learned = [state(each) for each in (resumed, straight)]
-    for each in learned:
-        del each["/acting"]  # only one of them acted
-    assert_equal_states(*learned)

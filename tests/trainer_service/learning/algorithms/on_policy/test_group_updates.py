@@ -179,16 +179,6 @@ def test_values_are_learned_in_units_of_the_returns(make, live, learner: str, sc
         assert metrics == pytest.approx(mean, rel=0.5)
 
 
-@learners
-def test_one_joint_step_is_enough_to_learn_from(
-    make, live, monkeypatch: pytest.MonkeyPatch, learner: str
-) -> None:
-    monkeypatch.setitem(globals(), "COPIES", 1)
-    behavior = make(learner, batch_size=2, buffer_size=2)
-    live(behavior, Pairs(own=1.0), 3)
-    assert all(np.isfinite(value) for value in statistics(behavior).values())
-
-
 class Stragglers:
     """Pairs whose second member is cut off after its first decision; the first one decides once more, and ends."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable
 from typing import Any
 
@@ -11,7 +10,6 @@ import torch
 from behavior_worlds import assert_equal_states, flat
 from every_trainer import SMALL, make_behavior, settings_of
 from short_episodes import GROUP, ShortEpisodes
-from torch.distributions import Categorical, Normal, kl_divergence
 
 from trainer_service.config import TrainerSettings
 from trainer_service.running.behaviors.behavior import Behavior
@@ -146,31 +144,6 @@ def test_a_target_out_of_reach_changes_nothing(updated, trainer_type: str) -> No
     del state["/kl_control/learning_rate"]
     assert_equal_states(state, flat(plain.learner.state_dict()))
     assert expected.items() <= metrics.items()
-
-
-@pytest.mark.parametrize("memory", [None, MEMORY], ids=["plain", "memory"])
-def test_the_divergence_is_that_of_the_distributions(monkeypatch, live, memory: Any) -> None:
-    behavior = make("ppo", learning_rate=1e-2, target_kl=1e6, memory=memory)
-    learner: Any = behavior.learner
-    before, rollouts = copy.deepcopy(learner.networks["network"]), []
-    estimate = learner.estimate_advantages
-    monkeypatch.setattr(
-        learner, "estimate_advantages", lambda rollout: rollouts.append(rollout) or estimate(rollout)
-    )
-    live(behavior, world_of(behavior), 1)
-    rollout, after = rollouts[0], learner.networks["network"]
-    with torch.no_grad():
-        old, new = (
-            policy.policy(rollout.observations, rollout.sampler.sequences) for policy in (before, after)
-        )
-    deviations = (each.log_sigma.detach().exp() for each in (old, new))
-    gaussians = (Normal(each.mean, deviation) for each, deviation in zip((old, new), deviations, strict=True))
-    expected = kl_divergence(*gaussians).sum(dim=1)
-    for branch in (slice(0, 3), slice(3, 5)):
-        expected += kl_divergence(*(Categorical(logits=each.logits[:, branch]) for each in (old, new)))
-    found = statistics(behavior)[KL]
-    assert found > 1e-3
-    assert found == pytest.approx(float(expected.mean()), rel=1e-4)
 
 
 def test_decisions_do_not_depend_on_the_kernel(updated, monkeypatch: pytest.MonkeyPatch) -> None:

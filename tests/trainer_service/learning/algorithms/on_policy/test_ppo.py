@@ -2,63 +2,42 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from behavior_worlds import observe
+from short_episodes import SENSOR, ShortEpisodes
 from tiny_worlds import Bandit
 
 from trainer_service.errors import UserError
 from trainer_service.running.behaviors.behavior import Behavior
 from trainer_service.running.behaviors.saving import checkpoint_of
 from trainer_service.running.collection.collector import BehaviorTick
-from unity_bridge.simulators.scene import concatenate, step_batch
-from unity_bridge.steps import ActionBatch, StepBatch
+from unity_bridge.steps import StepBatch
 
 AGENTS = 8
 
 
-class Drift:
-    """A world of several sensors, numbers, branches and masks, whose actions change the next observations."""
+class Drift(ShortEpisodes):
+    """Short episodes of a behavior's sensors, numbers, branches and masks."""
 
-    def __init__(self, behavior: Behavior, seed: int = 1, scale: float = 1.0) -> None:
-        self.spec = behavior.spec
-        self.rng = np.random.default_rng(seed)
-        self.scale = scale
+    def __init__(self, behavior: Behavior) -> None:
+        super().__init__(behavior.spec.action_spec, AGENTS, behavior.spec.observation_specs[1:])
 
-    def begin(self) -> StepBatch:
-        return self.rows(np.arange(AGENTS), 0.0)
-
-    def step(self, actions: ActionBatch) -> StepBatch:
-        pay = actions.continuous.sum(axis=1) + actions.discrete.sum(axis=1)
-        ended = np.flatnonzero(self.rng.random(AGENTS) < 0.2)
-        terminal = self.rows(ended, pay[ended], terminated=np.ones(len(ended), np.bool_))
-        deciding = self.rows(np.arange(AGENTS), np.where(np.isin(np.arange(AGENTS), ended), 0.0, pay))
-        return concatenate(terminal, deciding)
-
-    def rows(self, agents: np.ndarray, rewards: Any, **ends: Any) -> StepBatch:
-        count = len(agents)
-        branches = self.spec.action_spec.discrete_branches
-        allowed = self.rng.random((count, sum(branches))) < 0.7
-        allowed[:, np.cumsum([0, *branches])[:-1]] = True
-        return step_batch(
-            [
-                (self.scale * self.rng.normal(size=(count, sensor.size))).astype(np.float32)
-                for sensor in self.spec.observation_specs
-            ],
-            np.broadcast_to(np.asarray(rewards, np.float32), (count,)),
-            agent_ids=agents,
-            allowed_actions=allowed,
-            **ends,
-        )
+    def rows(self, rewards: np.ndarray, **ends: Any) -> StepBatch:
+        batch = super().rows(rewards, **ends)
+        allowed = self.rng.random(batch.allowed_actions.shape) < 0.7
+        allowed[:, np.cumsum([0, *self.actions.discrete_branches])[:-1]] = True
+        return replace(batch, allowed_actions=allowed)
 
 
 def hybrid(make_behavior, seed: int = 1, **hyperparameters: Any) -> Behavior:
     chosen = {"batch_size": 32, "buffer_size": 128, "learning_rate_schedule": "constant", **hyperparameters}
     behavior: Behavior = make_behavior(
-        sizes=(2, 3), continuous=2, branches=(3, 2), seed=seed, hyperparameters=chosen, max_steps=1000
+        sizes=(SENSOR, 2), continuous=2, branches=(3, 2), seed=seed, hyperparameters=chosen, max_steps=1000
     )
     return behavior
 
@@ -76,8 +55,8 @@ def statistics(behavior: Behavior) -> dict[str, float]:
     return {tag: series.value for tag, series in behavior.summarize(0.0).series.items()}
 
 
-def update_metrics(behavior: Behavior, live, updates: int = 1, **world: Any) -> dict[str, float]:
-    live(behavior, Drift(behavior, **world), updates)
+def update_metrics(behavior: Behavior, live) -> dict[str, float]:
+    live(behavior, Drift(behavior), 1)
     return statistics(behavior)
 
 
@@ -130,7 +109,7 @@ def test_epsilon_and_beta_may_have_their_own_schedules(make_behavior, live) -> N
 
 
 def test_a_behavior_in_inference_records_and_changes_nothing(make_behavior) -> None:
-    behavior = make_behavior(continuous=1, learns=False, max_steps=10)
+    behavior = make_behavior(sizes=(SENSOR,), continuous=1, learns=False, max_steps=10)
     world, before = Drift(behavior), network(behavior)
     batch = world.begin()
     for _ in range(50):

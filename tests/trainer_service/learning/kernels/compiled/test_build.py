@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from pathlib import Path
 
@@ -10,20 +9,6 @@ import pytest
 
 from trainer_service.learning.kernels.compiled import build
 from trainer_service.learning.kernels.compiled.library import UnavailableError, load
-
-
-@pytest.mark.process
-@pytest.mark.thorough
-def test_a_compiler_gives_a_library_that_is_of_this_source(tmp_path: Path) -> None:
-    if not any(map(shutil.which, ("cc", "gcc", "clang"))):
-        pytest.skip("there is no C compiler")
-    if build.processor() not in build.INSTRUCTION_SETS:
-        pytest.skip(f"there is no code for processors of the kind {build.processor()}")
-    if os.environ.get(build.WANTED) == "0":
-        pytest.skip("nothing is to be compiled here")
-    build.build(tmp_path / "kernel.so")
-    assert set(load(tmp_path / "kernel.so")) <= set(build.INSTRUCTION_SETS[build.processor()])
-    assert [path.name for path in tmp_path.iterdir()] == ["kernel.so"]
 
 
 @pytest.mark.process

@@ -13,7 +13,7 @@ from ppo_cases import Case, Learner, compiled, compiled_libraries
 from torch import Tensor
 
 from trainer_service.learning.kernels.compiled.library import CompiledLibrary
-from trainer_service.learning.kernels.compiled.time_order import TimeOrder, groups
+from trainer_service.learning.kernels.compiled.time_order import TimeOrder
 from trainer_service.learning.networks.encoders.memory import Sequences
 
 LIBRARIES = [pytest.param(library, id=library.name) for library in compiled_libraries()] or [
@@ -55,20 +55,6 @@ def test_the_gradient_of_sequences_is_autograds(library: CompiledLibrary, case: 
 
 
 @pytest.mark.parametrize("library", LIBRARIES)
-def test_many_steps_on_sequences_lead_to_the_same_place(library: CompiledLibrary) -> None:
-    case = Case(rows=800, memory_size=64, longest=20, hidden_units=40)
-    ours, theirs, generator = Learner(case), Learner(case), torch.Generator().manual_seed(1)
-    before = ours.parameters.vector.clone()
-    for _ in range(3):
-        order, spans = case.epoch(4, generator)
-        losses = ours.by_kernel(compiled(library), order, spans)
-        expected = theirs.by_autograd(order, spans)
-        torch.testing.assert_close(losses, expected, rtol=1e-4, atol=1e-4)
-    assert distance(ours.parameters.vector, theirs.parameters.vector) < 1e-4
-    assert distance(ours.parameters.vector, before) > 1e-2, "it must have learned something"
-
-
-@pytest.mark.parametrize("library", LIBRARIES)
 @pytest.mark.parametrize(("rows", "shared_critic"), [(1, False), (60, False), (3000, True)])
 def test_values_are_those_of_the_network(library: CompiledLibrary, shared_critic: bool, rows: int) -> None:
     case = replace(SMALL, rows=rows, shared_critic=shared_critic, signals=2, longest=64)
@@ -76,35 +62,6 @@ def test_values_are_those_of_the_network(library: CompiledLibrary, shared_critic
     expected = learner.network.values([learner.observations], sequences)
     values = learner.kernel(compiled(library)).values([learner.observations], sequences)
     torch.testing.assert_close(values, expected, rtol=1e-5, atol=1e-5)
-
-
-@pytest.mark.parametrize("library", LIBRARIES)
-def test_sequences_that_are_worked_off_together_do_not_touch_each_other(library: CompiledLibrary) -> None:
-    kernel, sequences = Learner(SMALL).kernel(compiled(library)), SMALL.sequences()
-    assert sequences is not None
-    observations = Learner(SMALL).observations
-    together, end = kernel.values([observations], sequences), 0
-    for number, filled in enumerate(sequences.filled):
-        start, end = end, end + int(filled.sum())
-        one = Sequences(sequences.memories[number : number + 1], filled[None])
-        torch.testing.assert_close(kernel.values([observations[start:end]], one), together[start:end])
-
-
-@pytest.mark.parametrize("library", LIBRARIES)
-def test_gradients_of_parts_add_up_to_that_of_the_whole(library: CompiledLibrary) -> None:
-    # As learner ranks share a minibatch.
-    (order, (whole,)), (_, parts) = (
-        SMALL.epoch(count, torch.Generator().manual_seed(1)) for count in (1000, 8)
-    )
-    learner = Learner(SMALL)
-    kernel, gradient, total = learner.kernel(compiled(library)), learner.parameters.gradient, torch.zeros(())
-    for part in parts:
-        rows = order[part.rows]
-        kernel.gradient([learner.observations], learner.targets, rows, SMALL.steps(), part.sequences)
-        total = total + gradient * (len(rows) / SMALL.rows)
-    kernel.gradient([learner.observations], learner.targets, order, SMALL.steps(), whole.sequences)
-    assert len(parts) > 1
-    assert distance(total, gradient) < 1e-5
 
 
 @pytest.mark.parametrize("library", LIBRARIES)
@@ -132,17 +89,3 @@ def test_time_order_by_hand() -> None:
     assert order.rows.tolist() == [1, 4, 0, 2, 5, 3]
     assert order.active.tolist() == [3, 2, 1]
     assert order.memories.tolist() == [[20.0], [30.0], [10.0]]
-
-
-def test_groups_cover_all_rows_once_and_are_never_empty() -> None:
-    case = replace(SMALL, rows=200, longest=30)
-    sequences = case.sequences()
-    assert sequences is not None
-    for rows in (1, 25, 64, 1000):
-        found = list(groups(sequences, rows))
-        assert [span.start for span, _ in found] == [0, *(span.stop for span, _ in found[:-1])]
-        assert found[-1][0].stop == 200
-        assert sum(len(group.filled) for _, group in found) == len(sequences.filled)
-        for span, group in found:
-            assert int(group.filled.sum()) == span.stop - span.start
-            assert span.stop - span.start <= rows or len(group.filled) == 1

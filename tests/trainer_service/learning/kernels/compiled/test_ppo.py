@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from dataclasses import replace
 from typing import Any
 
@@ -72,29 +71,6 @@ def test_on_two_threads_the_bits_are_those_of_one(
     assert set(threads) == ({1} if case.shared_critic or case.memory_size else {1, 2})
 
 
-@pytest.mark.parametrize("rows", [129, 1000])
-def test_values_on_two_threads_have_the_bits_of_one(
-    library: CompiledLibrary, monkeypatch: pytest.MonkeyPatch, rows: int
-) -> None:
-    monkeypatch.setattr(ppo, "_PRODUCTS_OF_TWO_THREADS", 0)
-    threads: list[int] = []
-
-    def values(*arguments: Any) -> int:
-        threads.append(arguments[-1])
-        done: int = library.values(*arguments)
-        return done
-
-    def values_on(cores: int) -> Tensor:
-        monkeypatch.setattr(ppo, "usable_cores", lambda: cores)
-        learner = Learner(Case(rows=rows, signals=2))
-        return learner.kernel(compiled(replace(library, values=values))).values([learner.observations])
-
-    first = values_on(1)
-    assert all(torch.equal(values_on(2), first) for _ in range(50))  # a race would show in some of them
-    assert first.isfinite().all()
-    assert threads == [1] + [2] * 50
-
-
 def test_minibatches_may_be_of_any_sizes_with_gaps_between_them(library: CompiledLibrary) -> None:
     odd = [slice(0, 64), slice(64, 128), slice(128, 130), slice(130, 194), slice(200, 300)]
     spans = [Minibatch(rows, 1.0) for rows in odd]
@@ -129,31 +105,3 @@ def test_a_row_without_any_allowed_choice_is_as_in_torch(library: CompiledLibrar
     heads = learner.network.actions
     assert heads.logits is not None
     torch.testing.assert_close(heads.logits.bias.grad, by_logits.sum(dim=0), atol=1e-6, rtol=1e-5)
-
-
-def test_other_threads_run_during_a_call(library: CompiledLibrary) -> None:
-    case = Case(sensors=(64,), hidden_units=128, rows=4000)
-    learner, over = Learner(case), threading.Event()
-    counted: list[int] = []
-    seen: list[int] = []
-
-    def count() -> None:
-        while not over.is_set():
-            counted.append(len(counted))
-
-    def watched(*arguments: Any) -> int:
-        before = len(counted)
-        done: int = library.steps(*arguments)
-        seen.append(len(counted) - before)
-        return done
-
-    kind = compiled(replace(library, steps=watched))
-    counter = threading.Thread(target=count)
-    counter.start()
-    try:
-        while len(seen) < 50 and max(seen, default=0) == 0:  # on one core the other thread may have to wait
-            learner.by_kernel(kind, torch.arange(4000), case.spans(64))
-    finally:
-        over.set()
-        counter.join()
-    assert max(seen) > 0

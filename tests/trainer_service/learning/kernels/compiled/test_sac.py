@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
@@ -10,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from behavior_worlds import assert_equal_states, flat
 from fuzzing import examples
 from hypothesis import given
 from hypothesis import strategies as st
@@ -259,29 +257,6 @@ def test_a_number_that_is_none_spreads_as_in_torch(library: CompiledLibrary) -> 
 
 
 @pytest.mark.parametrize("library", LIBRARIES)
-def test_without_noise_critics_and_targets_alone_learn(
-    library: CompiledLibrary, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    step = CompiledSAC.step
-    alone, *_ = both(Case(), library)
-
-    def of_critics(kernel: CompiledSAC, batch: SoftBatch, *arguments: Any) -> Any:
-        means, errors = step(kernel, batch._replace(noise=None), *arguments)
-        assert len(means) == 2
-        return torch.cat([means, torch.zeros(4)]), errors
-
-    before = Case().learner().state_dict()
-    monkeypatch.setattr(CompiledSAC, "step", of_critics)
-    learner, *_ = both(Case(), library)
-    after = learner.state_dict()
-    for name in ("actor", "actor_optimizer", "alpha_optimizer"):
-        assert_equal_states(flat(before[name]), flat(after[name]))
-    assert torch.equal(before["log_alpha"], after["log_alpha"])
-    for name in ("critics", "target_critics", "critic_optimizer"):
-        assert_equal_states(flat(alone.state_dict()[name]), flat(after[name]))
-
-
-@pytest.mark.parametrize("library", LIBRARIES)
 def test_other_networks_are_left_to_autograd(
     library: CompiledLibrary, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -312,20 +287,3 @@ def test_a_subclass_with_a_step_of_its_own_keeps_it(
     other = type("Other", (SAC,), {method: partial(getattr(SAC, method))})
     case = Case()
     assert kernel_of(other(case.spec, case.settings, Compute(torch.device("cpu"), 1))) is None
-
-
-@pytest.mark.parametrize("library", LIBRARIES)
-def test_a_checkpoint_says_which_kernel_it_was(
-    library: CompiledLibrary, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr(choice, "compiled_library", lambda: library)
-    learner, resumed = Case().learner(), Case().learner()
-    learner.update(0)
-    state = copy.deepcopy(learner.state_dict())
-    monkeypatch.setattr(choice, "compiled_library", lambda: None)
-    resumed.load_state_dict({key: value for key, value in state.items() if key != "gradients"})
-    assert kernel_of(resumed) is None
-    assert "differ in their last digits" not in caplog.text
-    resumed.load_state_dict(state)
-    assert kernel_of(resumed) is None
-    assert "differ in their last digits" in caplog.text

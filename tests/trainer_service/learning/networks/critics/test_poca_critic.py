@@ -8,7 +8,6 @@ from torch import Tensor
 from torch.nn import functional
 
 from trainer_service.config import MemorySettings, NetworkSettings
-from trainer_service.learning.networks.critics.groups_by_size import sorted_by_size
 from trainer_service.learning.networks.critics.poca_critic import POCACritic
 from trainer_service.learning.networks.encoders.layers import standardized
 from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationSpec
@@ -94,16 +93,3 @@ def test_it_makes_no_difference_who_has_which_index(memory: MemorySettings | Non
     torch.testing.assert_close(same, values, atol=1e-6, rtol=1e-5)
     torch.testing.assert_close(moved[there], baselines[:, order][there], atol=1e-6, rtol=1e-5)
     assert baselines[0].std() > 0.0
-
-
-def test_joint_steps_are_sorted_by_how_many_agents_were_there() -> None:
-    members = torch.tensor([[5, 6, -1], [-1, -1, 7], [0, -1, 1]])
-    by_size = sorted_by_size(members, one_more=False)
-    assert by_size.sizes == [(1, 1), (2, 2)]
-    assert by_size.rows.tolist() == [7, 5, 6, 0, 1]
-    # The results of the second joint step, its value first, then those of the first and of the third.
-    assert by_size.agents.tolist() == [1, 1, 2, 2, 2, 2, 2, 2]
-    assert by_size.found.T.tolist() == [[2, 3, 4, -1], [0, -1, -1, 1], [5, 6, -1, 7]]
-    more = sorted_by_size(members, one_more=True)
-    assert more.agents.tolist() == [1] * 3 + [2] * 8
-    assert more.found.T.tolist() == [[3, 4, 5, 6], [0, 2, 2, 1], [7, 8, 10, 9]]

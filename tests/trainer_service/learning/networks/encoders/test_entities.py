@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import torch
 
 from trainer_service.learning.networks.encoders.entities import EMBEDDING, EntityAttention, presence
@@ -35,23 +33,6 @@ def seen(rows: int, seed: int = 2) -> tuple[list[torch.Tensor], torch.Tensor]:
 def test_rows_of_nearly_nothing_are_absent() -> None:
     rows = torch.tensor([[[0.0, 0.0], [0.09, 0.0], [0.11, 0.0], [0.08, -0.08], [-5.0, 0.0]]])
     assert presence(rows).tolist() == [[0, 0, 1, 1, 1]]
-
-
-def test_two_entities_by_hand() -> None:
-    made = EntityAttention([ObservationSpec("two", (2, 1))], 0)
-    pattern = torch.ones(EMBEDDING)
-    pattern[1::2] = -1.0
-    with torch.no_grad():
-        for layer in (made.query, made.key, made.value, made.output):
-            layer.weight.copy_(torch.eye(EMBEDDING))
-    first, second = made._mixed(torch.stack([pattern, -pattern]).unsqueeze(0), torch.ones(1, 2))[0]
-    # A head sees 32 of the 128 numbers: scores are ±32/√128 = ±2√2, so that the weights are σ(±4√2), and
-    # an entity takes (σ(4√2) − σ(−4√2)) = tanh(2√2) of its own pattern.
-    torch.testing.assert_close(first, math.tanh(2 * math.sqrt(2)) * pattern)
-    torch.testing.assert_close(second, -first)
-    # The second one absent, the first is all there is.
-    alone = made._mixed(torch.stack([pattern, -pattern]).unsqueeze(0), torch.tensor([[1.0, 0.0]]))[0]
-    torch.testing.assert_close(alone, torch.stack([pattern, pattern]))
 
 
 def test_order_makes_no_difference() -> None:

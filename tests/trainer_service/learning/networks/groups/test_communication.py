@@ -44,32 +44,8 @@ def shaken(network: CommunicatingNetwork) -> CommunicatingNetwork:
     return network
 
 
-def plain(network: SharedFeaturesNetwork) -> SharedFeaturesNetwork:
-    """One unit everywhere: shared features are what is seen, and values what the ring makes of them."""
-    with torch.no_grad():
-        for name, parameter in network.named_parameters():
-            parameter.fill_(0.0 if "bias" in name or "advantage" in name else 1.0)
-    return network
-
-
 def seen(batch: int, num_agents: int, size: int) -> Tensor:
     return torch.randn(batch, num_agents, size, generator=torch.Generator().manual_seed(batch + num_agents))
-
-
-@pytest.mark.parametrize(
-    ("observations", "mix", "expected"),
-    [
-        ([0.0, 1.0, 2.0], "ring_simultaneous", [1.0625, 0.9375, 1.0]),
-        ([0.0, 1.0, 2.0], "ring_sequential", [1.21875, 1.203125, 1.1875]),
-        ([0.0, 1.0, 2.0, 3.0], "ring_sequential", [1.78125, 1.90625, 1.59375, 1.609375]),
-    ],
-)
-def test_values_are_of_mixed_shared_features(
-    observations: list[float], mix: str, expected: list[float]
-) -> None:
-    network = plain(shared_features(len(observations), spec_of(1, 2), units=1, thought_units=1, mix=mix))
-    values = network.group_outputs(GroupInput([torch.tensor(observations).view(1, -1, 1)]))
-    assert values[0].tolist() == [[number, number] for number in expected]
 
 
 @pytest.mark.parametrize("num_agents", [2, 3, 4])

@@ -50,18 +50,6 @@ def test_in_its_group_an_agent_does_what_it_does_alone(shared: bool, ids: bool) 
     assert together.logits.shape == (GROUPS, NUM_AGENTS, 5)
 
 
-def test_a_network_each_is_as_many_networks() -> None:
-    network, observations = actors(shared=False, ids=False), seen()
-    together = network.group_policy(GroupInput(observations)).logits
-    joined = torch.cat(observations, dim=2)
-    for agent in range(NUM_AGENTS):
-        features = joined[:, agent]
-        for layer in network.body.layers:
-            features = torch.nn.functional.silu(features @ layer.weight[agent] + layer.bias[agent])
-        outputs = features @ network.output.weight[agent] + network.output.bias[agent]
-        torch.testing.assert_close(together[:, agent], outputs[:, 2:])
-
-
 @pytest.mark.parametrize("shared", [False, True])
 def test_a_critic_depends_on_its_inputs_and_no_absent_agent(shared: bool) -> None:
     critics = StackedCritics(SPEC, SETTINGS, num_agents=NUM_AGENTS, shared=shared)

@@ -129,28 +129,6 @@ def test_bytes_stand_for_their_share_of_255() -> None:
         torch.testing.assert_close(answer([camera, order]), answer(floats), rtol=0, atol=0)
 
 
-def rows_at_once(both: ActorCritic, observations: list[torch.Tensor]) -> list[int]:
-    """How many rows each forward pass of ``values`` takes."""
-    assert both.critic is not None
-    rows, forward = [], both.critic.forward
-
-    def counted(sensors: list[torch.Tensor]) -> torch.Tensor:
-        rows.append(len(sensors[0]))
-        return forward(sensors)
-
-    both.critic.forward = counted
-    both.values(observations)
-    return rows
-
-
-@pytest.mark.parametrize(("encoder", "channels"), [("simple", 3), ("resnet", 16)])
-def test_a_chunk_of_pictures_stays_within_a_few_megabytes(encoder: str, channels: int) -> None:
-    """channels: of the widest layer, as large as the picture."""
-    rows = rows_at_once(watching(vis_encode_type=encoder), as_bytes(1500))
-    assert sum(rows) == 1500
-    assert 1e6 < 4 * channels * 20 * 24 * max(rows) < 8e6
-
-
 def test_parameters_of_vector_networks_keep_their_names() -> None:
     names = [f"{trunk}.body.layers.{layer}" for trunk in ("actor", "critic") for layer in (0, 1)]
     names += ["actions.mean", "actions.logits", "value"]

@@ -15,7 +15,6 @@ from made_trajectories import trajectories_of
 from tiny_worlds import Corridor
 
 from trainer_service.config.hyperparameters.off_policy import DQNSettings
-from trainer_service.errors import UserError
 from trainer_service.learning.algorithms.common.off_policy.demonstrated_rows import DemonstratedRows
 from trainer_service.learning.algorithms.common.off_policy.replay_sampler import ReplaySampler
 from trainer_service.learning.algorithms.common.off_policy.update_schedule import UpdateSchedule
@@ -107,14 +106,6 @@ def test_a_minibatch_has_its_share_of_demonstrated_rows(tmp_path: Path, share: f
         assert (sample.rows >= CAPACITY).tolist() == demonstrated.tolist()
 
 
-def test_own_rows_are_those_of_a_smaller_minibatch_from_the_same_stream(tmp_path: Path) -> None:
-    replay = sampler(record(tmp_path / "a.demo", [1.0] * 5))
-    rng = replay.rng()
-    for sample in minibatches(replay):
-        assert sample.rows[:4].tolist() == rng.integers(OWN, size=4).tolist()
-        assert (sample.rows[4:] - CAPACITY).tolist() == rng.integers(5, size=4).tolist()
-
-
 def test_targets_of_demonstrations_end_where_the_recording_ends(tmp_path: Path) -> None:
     # Rewards 1, 2, 4 with γ = 0.5: two steps give 1 + 1, 2 + 2, and 4 alone. Then an episode that the clock ends.
     replay = sampler(record(tmp_path / "a.demo", [1.0, 2.0, 4.0], [8.0, 8.0]), n_step=2)
@@ -198,12 +189,6 @@ def test_rewards_of_another_scale_are_told_once(
     assert f"a.demo': the recorded rewards are about {scale:.2g} times those of this run" in said
 
 
-def test_other_ranks_say_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    replay = sampler(record(tmp_path / "a.demo", [0.0, 100.0], action=0.0), tells=False)
-    replay.record(lived(200))
-    assert told(caplog) == []
-
-
 def walk() -> Corridor:
     return Corridor(3, lambda seen, does: does.continuous[:, 0], choices=0)
 
@@ -254,16 +239,3 @@ def test_a_run_with_demonstrations_resumes_bit_for_bit(make, live, tmp_path: Pat
         behavior.collector.drop(0)
         live(behavior, walk(), 3)
     assert_equal_states(*(flat(checkpoint_of(each).algorithm) for each in (straight, resumed)))
-
-
-def test_a_recording_of_another_behavior_is_named(tmp_path: Path) -> None:
-    path = record(tmp_path / "other.demo", [1.0])
-    wide = BehaviorSpec((ObservationSpec("a", (7,)),), ActionSpec(1, ()))
-    rows = DemonstratedRows(
-        DemonstrationStore(str(path), wide),
-        lambda capacity: TransitionReplay(wide, capacity),
-        count=4,
-        own_capacity=CAPACITY,
-    )
-    with pytest.raises(UserError, match=r"other\.demo.*shape \(1,\).*has \(7,\)"):
-        rows.read()

@@ -6,17 +6,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import onnxruntime
 import pytest
 import torch
 from replayed import learn_from
-from short_episodes import SENSOR, ShortEpisodes
 from torch import Tensor
 
 from trainer_service.config import TrainerSettings
 from trainer_service.learning.algorithms import ALGORITHMS, Compute
-from trainer_service.learning.algorithms.common.actor import ActRequest
 from trainer_service.learning.algorithms.common.observation_selection import selector_for
 from trainer_service.learning.algorithms.common.off_policy.group_q_learner import GroupQLearner
 from trainer_service.learning.algorithms.common.off_policy.group_replay import GroupView
@@ -24,9 +20,6 @@ from trainer_service.learning.algorithms.common.off_policy.joint_minibatch impor
 from trainer_service.learning.algorithms.common.off_policy.mixer_state import MixerState
 from trainer_service.learning.networks.groups.histories import GroupInput
 from trainer_service.running.behaviors.behavior import Behavior
-from trainer_service.running.behaviors.saving import checkpoint_of
-from trainer_service.running.interop.onnx_export import to_onnx
-from trainer_service.running.policy import Policy
 from trainer_service.running.training.run import restore_replay
 from unity_bridge.specs import GLOBAL_STATE, ActionSpec, BehaviorSpec, ObservationSpec
 
@@ -215,55 +208,6 @@ def test_the_mixers_state_is_what_all_see_or_the_simulators() -> None:
     learner("qmix", WITH_STATE, state="environment")
     with pytest.raises(ValueError, match=r"'global_state'.* does not have"):
         learner("qmix", state="environment")
-
-
-@pytest.mark.parametrize(("trainer_type", "share"), [("vdn", "none"), ("qmix", "full")])
-def test_a_model_does_what_the_policy_does(make_behavior: Make, live, trainer_type: str, share: str) -> None:
-    network = {"normalize": True, "layer_norm": True}
-    settings = settings_of(trainer_type, share=share, agent_ids=share == "full", network=network)
-    behavior = make_behavior(sizes=(SENSOR,), branches=(3,), **settings)
-    live(behavior, ShortEpisodes(behavior.spec.action_spec), 3)
-    policy = Policy(checkpoint_of(behavior))
-    rng = np.random.default_rng(4)
-    seen, agent_indices = rng.normal(size=(40, SENSOR)).astype(np.float32), rng.integers(NUM_AGENTS, size=40)
-    allowed = rng.random((40, 3)) < 0.6
-    allowed[:, 1] = True
-    wanted = policy.act(seen, allowed, agent_indices=agent_indices).discrete
-    model = to_onnx(policy.network(), policy.inputs)
-    session = onnxruntime.InferenceSession(model)
-    masks = allowed.astype(np.float32)
-    given = {
-        "obs_0": seen,
-        "obs_1": np.eye(NUM_AGENTS, dtype=np.float32)[agent_indices],
-        "action_masks": masks,
-    }
-    outputs = ["discrete_actions", "deterministic_discrete_actions"]
-    for found in session.run(outputs, given):
-        np.testing.assert_array_equal(found, wanted)
-    assert allowed[np.arange(40), wanted[:, 0]].all()
-    # Who only acts tries nothing out.
-    np.testing.assert_array_equal(
-        policy.act(seen, allowed, agent_indices=agent_indices, deterministic=False).discrete, wanted
-    )
-
-
-def test_each_agent_explores_on_its_own_within_its_mask() -> None:
-    made = learner("vdn", exploration_initial=0.5, exploration_final=0.5)
-    made.prepare(0)
-    count = 4000
-    seen = [
-        np.zeros((count, 2), np.float32),
-        np.eye(NUM_AGENTS, dtype=np.float32)[np.arange(count) % NUM_AGENTS],
-    ]
-    allowed = np.tile([True, False, True], (count, 1))
-    none = np.zeros((count, 0), np.float32)
-    best, tried = (
-        made.actor.act(ActRequest(seen, allowed, none, flag)).discrete_actions[:, 0] for flag in (True, False)
-    )
-    assert set(tried.tolist()) == {0, 2}
-    assert (tried != best).mean() == pytest.approx(0.25, abs=0.03)
-    pairs = (tried != best).reshape(-1, 2)
-    assert pairs.all(axis=1).mean() == pytest.approx(0.0625, abs=0.02)
 
 
 def test_a_run_without_its_buffer_says_when_learning_resumes(
