@@ -1,29 +1,23 @@
-"""The page of examples/browser: its scene is Gymnasium's, its policy is a bundle, and it plays in Chromium."""
+"""The page of examples/browser: its scene is Gymnasium's, and its policy is a bundle."""
 
 from __future__ import annotations
 
-import functools
-import importlib.util
 import json
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Callable
 from pathlib import Path
-from threading import Thread
 from typing import Any
 
 import numpy as np
 import pytest
+from loaded_files import module_of
 
 from trainer_service.running.interop.bundle import PolicyDescription
 
 REPOSITORY = Path(__file__).parents[1]
 EXAMPLE = REPOSITORY / "examples" / "browser"
 BUNDLE = EXAMPLE / "policy" / "CartPole-v1"
-ORT = EXAMPLE / "node_modules" / "onnxruntime-web"
-CHROMIUM, DRIVER = shutil.which("chromium") or shutil.which("google-chrome"), shutil.which("chromedriver")
-FLAGS = ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run")
 REPLAY = """
 import { readFileSync } from "node:fs";
 const { CartPole } = await import(process.argv[1]);
@@ -39,15 +33,6 @@ for (const { states, actions } of JSON.parse(readFileSync(process.argv[2]))) {
 console.log(JSON.stringify(rows));
 """
 """Replays episodes. With a state for each action, every step starts where Python's did: rounding errors grow."""
-
-
-def committed_policy() -> Any:
-    spec = importlib.util.spec_from_file_location("committed_policy", BUNDLE / "policy.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module.Policy()
 
 
 def played(seed: int, decide: Callable[[Any], int]) -> tuple[list[Any], list[int], list[dict[str, Any]]]:
@@ -68,7 +53,7 @@ def played(seed: int, decide: Callable[[Any], int]) -> tuple[list[Any], list[int
 @pytest.mark.process
 @pytest.mark.skipif(shutil.which("node") is None, reason="node is not installed")
 def test_the_scene_in_javascript_is_gymnasiums(tmp_path: Path) -> None:
-    policy, rng = committed_policy(), np.random.default_rng(1)
+    policy, rng = module_of(BUNDLE / "policy.py").Policy(), np.random.default_rng(1)
     states, actions, rows = played(1, lambda seen: int(policy.act([seen[None]])["discrete"][0, 0]))
     assert len(actions) == 500
     episodes = [{"states": states, "actions": actions}]
@@ -103,35 +88,3 @@ def test_the_committed_bundle_is_small_and_has_the_present_runners() -> None:
     PolicyDescription.model_validate_json((BUNDLE / "policy.json").read_text())
     assert (BUNDLE / "policy.onnx").stat().st_size < 100_000
     assert len((EXAMPLE / "cartpole.mjs").read_text().splitlines()) <= 60
-
-
-@pytest.fixture
-def address(processes: None) -> Iterator[str]:
-    """A server of the example's folder."""
-    handler = functools.partial(SimpleHTTPRequestHandler, directory=str(EXAMPLE))
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_port}/"
-        server.shutdown()
-
-
-@pytest.mark.skipif(
-    CHROMIUM is None or DRIVER is None, reason="Chromium and its chromedriver are not installed"
-)
-@pytest.mark.skipif(not ORT.is_dir(), reason="run `npm install onnxruntime-web` in examples/browser")
-def test_the_page_plays_a_full_episode_by_the_policy(address: str) -> None:
-    webdriver = pytest.importorskip("selenium.webdriver")
-    options = webdriver.ChromeOptions()
-    options.binary_location = CHROMIUM
-    for flag in FLAGS:
-        options.add_argument(flag)
-    driver = webdriver.Chrome(options=options, service=webdriver.chrome.service.Service(DRIVER))
-    try:
-        driver.get(address)
-        found = driver.find_element
-        wait = pytest.importorskip("selenium.webdriver.support.wait").WebDriverWait(driver, 90)
-        wait.until(lambda _: found("id", "full").text == "1" or "not loaded" in found("id", "error").text)
-        assert found("id", "error").text == ""
-        assert found("id", "steps").text == "500"
-    finally:
-        driver.quit()

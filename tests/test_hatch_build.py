@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
 import sys
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any, Generic, TypeVar
 
 import pytest
+from loaded_files import module_of
 
 from trainer_service.learning.kernels.compiled import build
 
@@ -34,12 +34,7 @@ def hook(repository: Path, said: list[str], monkeypatch: pytest.MonkeyPatch) -> 
     for place in range(len(names)):
         monkeypatch.setitem(sys.modules, ".".join(names[: place + 1]), ModuleType(names[place]))
     monkeypatch.setattr(sys.modules[".".join(names)], "BuildHookInterface", Interface, raising=False)
-    spec = importlib.util.spec_from_file_location("hook_of_the_wheel", repository / "hatch_build.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module.CompiledKernelHook(repository, said)
+    return module_of(repository / "hatch_build.py").CompiledKernelHook(repository, said)
 
 
 @pytest.fixture

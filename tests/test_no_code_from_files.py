@@ -6,8 +6,6 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
 REPOSITORY = Path(__file__).parents[1]
 
 MODULES = ("pickle", "_pickle", "cPickle", "dill", "cloudpickle", "joblib", "marshal", "shelve", "jsonpickle")
@@ -113,27 +111,3 @@ def test_torch_loads_weights_alone() -> None:
     calls = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call)]
     loads = [call for call in calls if dotted(call.func) == "torch.load"]
     assert [keyword(call, "weights_only") for call in loads] == [True]
-
-
-@pytest.mark.parametrize(
-    ("source", "way"),
-    [
-        ("import pickle", "pickle"),
-        ("import os, pickle as harmless", "pickle"),
-        ("def f():\n    from cloudpickle import loads", "cloudpickle"),
-        ("from yaml import unsafe_load", "yaml.unsafe_load"),
-        ("from torch import load", "torch.load"),
-        ("torch.load(path, weights_only=True)", "torch.load"),
-        ("f = torch.load", "torch.load"),
-        ("yaml.load(text, yaml.SafeLoader)", "yaml.load"),
-        ("class A(yaml.UnsafeLoader): ...", "yaml.UnsafeLoader"),
-        ("np.load(path)", "np.load without allow_pickle=False"),
-        ("np.load(path, allow_pickle=True)", "np.load without allow_pickle=False"),
-        ("eval(text)", "eval"),
-        ("list(map(exec, texts))", "exec"),
-        ("subprocess.run(line, shell=True)", "shell=True"),
-        ("os.system(line)", "os.system"),
-    ],
-)
-def test_each_way_would_be_found(source: str, way: str) -> None:
-    assert way in list(ways_to_run_code(source))

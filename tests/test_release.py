@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 import shutil
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import yaml
+from loaded_files import module_of
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
@@ -20,16 +19,7 @@ PIN = re.compile(r"^(?P<name>[\w.-]+)==(?P<version>[\w.]+)", re.MULTILINE)
 RENEW = "renew it: make lock"
 
 
-def _tool() -> Any:
-    spec = importlib.util.spec_from_file_location("set_address", REPOSITORY / "tools" / "set_address.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-set_address = _tool()
+set_address = module_of(REPOSITORY / "tools" / "set_address.py")
 
 
 def project() -> dict[str, dict[str, list[str]]]:

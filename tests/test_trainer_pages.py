@@ -23,7 +23,6 @@ PAGES = sorted(set(FOLDER.glob("*.md")) - {OVERVIEW})
 YAML = re.compile(r"^```yaml\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
 TITLE = re.compile(r"\A# .*\((?P<types>[^)]*)\)$", re.MULTILINE)
 CONFIG_LINK = re.compile(r"\[[\w.]+]\(\.\./\.\./configs/(?P<name>\w+\.yaml)\):")
-EQUATION = re.compile(r"\$\$\n(?P<text>.+?)\n\$\$|(?<!\$)\$(?P<inline>[^$\n]+)\$(?!\$)", re.DOTALL)
 
 
 def text_of(page: Path) -> str:
@@ -130,10 +129,3 @@ def test_scores_stand_in_the_results(page: Path) -> None:
         name, file = link.groups()
         assert name == file
         assert any(cells[0] == f"`{name}`" and score in cells for cells in measured), f"{name}: {score}"
-
-
-def equations() -> Iterator[tuple[str, str]]:
-    for page in (OVERVIEW, *PAGES):
-        prose = re.sub(r"```.*?```|`[^`\n]+`", "", text_of(page), flags=re.DOTALL)
-        for match in EQUATION.finditer(prose):
-            yield page.name, match["text"] or match["inline"]

@@ -57,18 +57,6 @@ def test_a_short_row_can_be_repeated(row: Row, tmp_path: Path, capsys: pytest.Ca
     assert code == 0, capsys.readouterr().out
 
 
-@pytest.mark.parametrize(
-    ("line", "message"),
-    [("check nothing", "no row nothing; `list` shows all"), ("check", "expected names of rows")],
-)
-def test_a_row_that_is_not_there_is_named(
-    line: str, message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(SystemExit):
-        results.main(line.split())
-    assert message in capsys.readouterr().err
-
-
 def test_runs_that_end_together_are_all_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     read, kept = runs.read_lines, tmp_path / "scores.jsonl"
 

@@ -7,8 +7,6 @@ from pathlib import Path
 
 import pytest
 from learning.cases import cases
-from learning.lines import Line
-from learning.worlds import World
 from scores.opponents import ENCOUNTERS, TASKS, encounter_of, merged
 from scores.peer import PPO
 from scores.record import read_lines, score_of
@@ -70,22 +68,3 @@ def test_settings_of_learning_tests_are_valid() -> None:
     for case in cases():
         settings = TrainerSettings.model_validate(case.settings)
         assert set(case.changes) <= set(_keys(settings.model_dump())), case.name
-
-
-@pytest.mark.parametrize(
-    ("world", "best"),
-    [
-        # Four steps that cost 0.01 and a fifth that ends it; with 0.8 it takes two, with 0.5 too.
-        (World(discrete=1), 1.02),
-        (World(continuous=1), 1.02),
-        (World(discrete=2, step_size=0.8), 1.05),
-        (World(continuous=2, discrete=1, step_size=0.5), 1.05),
-    ],
-)
-def test_an_expert_gets_the_best_return_of_a_world(world: World, best: float) -> None:
-    told: list[float] = []
-    scene = Line(world, lambda steps, episode_return: told.append(episode_return))
-    scene.reset(seed=1)
-    while len(told) < 10:
-        scene.step(scene.expert())
-    assert told[:10] == pytest.approx([best] * 10)

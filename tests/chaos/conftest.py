@@ -1,12 +1,11 @@
 """Faults and attacks on whole runs: processes that are killed, disks that are full, peers that mean no good.
 
 Every test notes what it tried and what came of it; the table of all is printed at the end, and written to the file
-that ``CHAOS_REPORT`` names (Markdown, or JSON by its suffix).
+that ``CHAOS_REPORT`` names.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -127,13 +126,7 @@ def arena(arenas: Callable[[], Arena]) -> Arena:
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
     rows = [
-        {
-            "fault": row[0],
-            "tried": row[1],
-            "figure": row[2],
-            "pass": outcome == "passed",
-            "test": report.nodeid,
-        }
+        f"| {' | '.join(row)} | {'yes' if outcome == 'passed' else 'NO'} |"
         for outcome in ("passed", "failed")
         for report in terminalreporter.stats.get(outcome, [])
         for name, row in getattr(report, "user_properties", [])
@@ -142,15 +135,8 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
     if not rows:
         return
     terminalreporter.section("faults and attacks")
-    table = ["| fault | tried | figure | pass |", "| --- | --- | --- | --- |"]
-    table += [
-        f"| {row['fault']} | {row['tried']} | {row['figure']} | {'yes' if row['pass'] else 'NO'} |"
-        for row in rows
-    ]
-    terminalreporter.write_line("\n".join(table))
+    table = "\n".join(["| fault | tried | figure | pass |", "| --- | --- | --- | --- |", *rows])
+    terminalreporter.write_line(table)
     if path := os.environ.get("CHAOS_REPORT"):
         with Path(path).open("a", encoding="utf-8") as file:
-            if path.endswith(".json"):
-                file.writelines(json.dumps(row) + "\n" for row in rows)
-            else:
-                file.write("\n".join([*table, ""]))
+            file.write(f"{table}\n")

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import os
 import random
-import subprocess
-import sys
 import time
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from functools import cache
 from typing import Any
 
 import pytest
-from fault_counts import COUNT, fault_counts
+from fault_counts import COUNT
 from http2 import ACK, PREFACE, SETTINGS, Line, frame, headers, message, reset
 from processes import wait_until
 
@@ -160,45 +158,3 @@ def test_nobody_is_thrown_out(arena, note, attack: str, act: Attack, count: int)
     arena.require_peace()
     assert waited < LONGEST_WAIT_S
     assert grown < 320  # a message may have 256 MiB, and who allocates memory keeps it
-
-
-CALLER = """
-import sys, time, grpc
-end = time.monotonic() + float(sys.argv[2])
-options = [("grpc.use_local_subchannel_pool", 1), ("grpc.enable_http_proxy", 0)]
-calls = 0
-while time.monotonic() < end:
-    with grpc.insecure_channel("127.0.0.1:" + sys.argv[1], options=options) as channel:
-        exchange = channel.unary_unary("/communicator_objects.UnityToExternalProto/Exchange")
-        calls += 100
-        for call in [exchange.future(b"\\x08" * 50) for _ in range(100)][::2]:
-            call.cancel()
-    print(calls, flush=True)
-"""
-
-
-@fault_counts(None, 15)
-def test_processes_that_only_begin_calls(arena, note, count: int) -> None:
-    """``count`` seconds, with three of them."""
-    began = time.monotonic()
-    callers = [
-        subprocess.Popen(
-            [sys.executable, "-c", CALLER, str(arena.port), str(count)], stdout=subprocess.PIPE, text=True
-        )
-        for _ in range(3)
-    ]
-    calls = 0
-    for caller in callers:
-        with suppress(subprocess.TimeoutExpired):  # their own library may take long to close what it began
-            caller.wait(max(0.0, began + count + 10.0 - time.monotonic()))
-        caller.kill()
-        calls += int((caller.communicate()[0].split() or ["0"])[-1])
-    arena.witness.go_on()
-    waited = arena.witness.longest_wait(began)
-    note(
-        "calls by three processes",
-        f"{calls} calls in {count} s",
-        f"the healthy one waited {waited:.2f} s at most",
-    )
-    arena.require_peace()
-    assert waited < LONGEST_WAIT_S

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from processes import Process, small_settings, wait_until, write_configuration
+from processes import Process, small_settings, write_configuration
 
 from trainer_service.running.interop.mlagents_checkpoint import load_source
 
@@ -91,43 +91,3 @@ def test_a_disk_full_in_the_middle_and_at_the_end(scene, disk: Path, note) -> No
     assert code != 0
     require_one_message(run)
     assert f"Resuming 'Basic' from step {kept}" in again.output
-
-
-@pytest.mark.chaos
-@pytest.mark.timeout(600)
-def test_a_disk_that_is_full_for_a_while(scene, disk: Path, note) -> None:
-    run = scene.learn(*FLAGS)
-    run.wait_for_output("Saved ")
-    fill(disk)
-    run.wait_for_output("The run continues", timeout_s=120)
-    (disk / "filler").unlink()
-    saved = run.output.count("Saved ")
-    run.wait_for_output("Saved ", times=saved + 1, timeout_s=200)
-    run.signal(signal.SIGTERM)
-    code = run.end()
-    note(
-        "disk full for a while",
-        "8 MB tmpfs, freed after the first warning",
-        f"saves again by itself; exit code {code}",
-    )
-    assert code == 0
-
-
-@pytest.mark.chaos
-@pytest.mark.parametrize("flag", ["--resume", "--force"])
-def test_a_disk_that_is_read_only(scene, disk: Path, note, flag: str) -> None:
-    run = scene.learn(*FLAGS)
-    run.wait_for_output("Saved ")
-    run.signal(signal.SIGTERM)
-    assert run.end() == 0
-    step = newest(disk)
-    run.orphans()
-    wait_until(lambda: works(["mount", "-o", "remount,ro", str(disk)]), "nobody to write any more")
-    again = scene.learn(*FLAGS, flag)
-    code = again.end()
-    note(
-        f"disk read-only, `{flag}`", "remounted tmpfs", f"exit code {code}, path and reason; nothing changed"
-    )
-    assert code == 2, again.output
-    require_one_message(again)
-    assert newest(disk) == step

@@ -4,19 +4,14 @@ from __future__ import annotations
 
 import random
 import re
-import shutil
 import signal
 import time
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
-import torch
 from fault_counts import fault_counts
-from processes import pause, small_settings, wait_until, write_configuration
+from processes import pause, small_settings, write_configuration
 
 from trainer_service.running.interop.mlagents_checkpoint import load_source
-from trainer_service.running.runs.checkpoint import Checkpoint
 
 SAVED = re.compile(r"Saved \S+-(\d+)\.safetensors")
 RESUMED = re.compile(r"Resuming 'Basic' from step (\d+)")
@@ -81,78 +76,3 @@ def test_a_trainer_that_is_killed(scene, note, count: int) -> None:
     assert code == 0, run.output
     assert (unreadable, lost, orphans, left) == (0, 0, 0, [])
     assert len(numbered(checkpoints)) <= KEPT + 1
-
-
-@fault_counts(None, 100, minutes=60)
-def test_a_newest_checkpoint_that_is_damaged(scene, note, count: int) -> None:
-    """Cut at any length, or one bit flipped: the next older one is taken, unless nothing that counts was hit."""
-    dice, checkpoints = random.Random(count), prepare(scene.folder)
-    run = scene.learn(*FLAGS, "--force")
-    run.wait_for_output("Saved ", times=KEPT)
-    run.signal(signal.SIGTERM)
-    assert run.end() == 0
-    whole = shutil.copytree(scene.folder / "results", scene.folder / "whole")
-    newest, *older = sorted(numbered(checkpoints), reverse=True)
-    sound = load_source(checkpoints / "checkpoint.safetensors")
-    flipped = scene.folder / "flipped.safetensors"
-    fell_back = harmless = 0
-    for number in range(count):
-        shutil.rmtree(scene.folder / "results")
-        shutil.copytree(whole, scene.folder / "results")
-        data = bytearray((checkpoints / "checkpoint.safetensors").read_bytes())
-        if number % 2:
-            data = data[: dice.randrange(len(data))]
-        else:
-            data[dice.randrange(len(data))] ^= 1 << dice.randrange(8)
-        for path in (checkpoints / "checkpoint.safetensors", numbered(checkpoints)[newest]):
-            path.write_bytes(data)
-        flipped.write_bytes(data)
-        run = scene.learn(*FLAGS, "--resume")
-        wait_until(lambda: RESUMED.search(run.output) or run.poll() is not None, "a start")  # noqa: B023
-        found = RESUMED.search(run.output)
-        fell_back += found is not None and int(found[1]) == older[0] and "damaged" in run.output
-        harmless += found is not None and int(found[1]) == newest and alike(load_source(flipped), sound)
-        run.destroy()
-    note(
-        "newest checkpoint cut or a bit flipped, and `--resume`",
-        f"{count // 2} lengths, {count - count // 2} bits",
-        f"{fell_back} went on from the one before it and said so, "
-        f"{harmless} from the newest, whose contents are as before",
-    )
-    assert fell_back + harmless == count
-
-
-def alike(one: Any, other: Any) -> bool:
-    """Whether two checkpoints, or parts of them, say the same to the last bit."""
-    if isinstance(one, torch.Tensor):
-        return torch.equal(one, other)
-    if isinstance(one, Checkpoint):
-        parts = ("behavior", "step", "spec", "settings", "algorithm")
-        return all(alike(getattr(one, part), getattr(other, part)) for part in parts)
-    if isinstance(one, Mapping):
-        return set(one) == set(other) and all(alike(one[key], other[key]) for key in one)
-    if isinstance(one, (list, tuple)):
-        return len(one) == len(other) and all(map(alike, one, other))
-    return bool(one == other)
-
-
-@fault_counts(None, 10)
-def test_a_newest_checkpoint_that_is_missing(scene, note, count: int) -> None:
-    checkpoints = prepare(scene.folder)
-    run = scene.learn(*FLAGS, "--force")
-    run.wait_for_output("Saved ", times=KEPT)
-    went_on = 0
-    for _ in range(count):
-        run.signal(signal.SIGTERM)
-        assert run.end() == 0
-        (checkpoints / "checkpoint.safetensors").unlink()
-        newest = max(numbered(checkpoints))
-        run = scene.learn(*FLAGS, "--resume")
-        run.wait_for_output("Saved ")
-        went_on += RESUMED.findall(run.output) == [str(newest)]
-    note(
-        "`checkpoint.safetensors` missing beside numbered ones",
-        f"{count}",
-        f"{went_on} went on from the newest of them",
-    )
-    assert went_on == count

@@ -18,8 +18,6 @@ from mutations import (
 )
 from raw_clients import RawClient, Refused, first_refusal
 
-from unity_bridge.side_channels import STATS, SideChannelRecord, pack_records
-from unity_bridge.side_channels.values import BodyWriter
 from unity_bridge.wire.unity_message_pb2 import UnityMessageProto
 
 MIB = 1 << 20
@@ -97,59 +95,11 @@ def as_behavior(name: str) -> Callable[[], Iterable[bytes]]:
     return lambda: [*handshake(), first_step(name).SerializeToString()]
 
 
-def many_agents(agents: int = 200_000) -> Iterator[bytes]:
-    yield from handshake()
-    message = first_step()
-    rows = message.unity_output.rl_output.agentInfos[BEHAVIOR].value
-    del rows[1:]
-    row = rows.pop()
-    for agent in range(agents):
-        row.id = agent
-        rows.append(row)
-    yield message.SerializeToString()
-
-
-def unlike_mappings(rows: int = 12_000) -> Iterator[bytes]:
-    yield from handshake()
-    yield first_step().SerializeToString()
-    message = first_step()
-    agents = message.unity_output.rl_output.agentInfos[BEHAVIOR].value
-    row = agents[0]
-    for agent in range(1, rows):
-        row.id = agent + 100_000
-        row.observations[0].compressed_channel_mapping[:] = [agent & 127, agent >> 7 & 127]
-        agents.append(row)
-    yield message.SerializeToString()
-
-
 def many_branches() -> Iterator[bytes]:
     yield from handshake()
     message = first_step()
     (parameters,) = message.unity_output.rl_initialization_output.brain_parameters
     parameters.action_spec.discrete_branch_sizes.extend([1] * 1_000_000)
-    yield message.SerializeToString()
-
-
-def many_statistics(names: int = 100_000) -> Iterator[bytes]:
-    yield from handshake()
-    yield first_step().SerializeToString()
-    message = first_step()
-    message.unity_output.rl_output.side_channel = pack_records(
-        SideChannelRecord(STATS, BodyWriter().string(f"name {n}").float32(n).int32(0).body())
-        for n in range(names)
-    )
-    yield message.SerializeToString()
-
-
-def many_channels(channels: int = 100_000) -> Iterator[bytes]:
-    from uuid import UUID
-
-    yield from handshake()
-    yield first_step().SerializeToString()
-    message = first_step()
-    message.unity_output.rl_output.side_channel = pack_records(
-        SideChannelRecord(UUID(int=n + 1000), b"") for n in range(channels)
-    )
     yield message.SerializeToString()
 
 
@@ -160,37 +110,15 @@ def forged_introduction() -> Iterator[bytes]:
     yield handshake()[1]
 
 
-def introductions() -> Iterator[bytes]:
-    return iter(handshake()[:1] * 3000)
-
-
 HOSTILE: dict[str, Callable[[], Iterable[bytes]]] = {
-    "a team of 20 digits": as_behavior("3DBall?team=99999999999999999999"),
     "a behavior's name of 5 MB": as_behavior("b" * 5 * MIB),
     "a name that is a path": as_behavior("../../esc/pwn"),
-    "a name with escape codes": as_behavior("\x1b[31mPWN\n[INFO] forged line"),
     "a version with escape codes": forged_introduction,
-    "3 000 introductions": introductions,
-    "200 000 agents": many_agents,
-    "12 000 rows, each with another mapping": unlike_mappings,
     "a million branches": many_branches,
-    "100 000 names of statistics": many_statistics,
-    "100 000 unknown side channels": many_channels,
 }
 
 
-USUAL = {
-    "a behavior's name of 5 MB",
-    "a name that is a path",
-    "a version with escape codes",
-    "a million branches",
-}
-"""What is tried with every change; the codec's own tests hold what the others are refused for."""
-
-
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=() if name in USUAL else pytest.mark.thorough) for name in HOSTILE]
-)
+@pytest.mark.parametrize("name", HOSTILE)
 def test_a_hostile_message(arena, note, name: str) -> None:
     output, memory, began = len(arena.trainer.output), arena.trainer.memory(), time.monotonic()
     heard = first_refusal(arena.port, HOSTILE[name]())

@@ -8,7 +8,6 @@ import signal
 import sys
 import time
 from collections import Counter
-from pathlib import Path
 
 import grpc
 import pytest
@@ -38,22 +37,6 @@ def listening(scene, request: pytest.FixtureRequest) -> tuple[Process, int]:
     run = scene.learn(f"--port={port}", "--seed=1", f"--timeout-wait={getattr(request, 'param', 60)}")
     run.wait_for_output("Listening on port")
     return run, port
-
-
-@fault_counts(None, 600)
-def test_a_slow_line(scene, listening, note, count: int) -> None:
-    """``count`` seconds at 100 ms each way."""
-    run, port = listening
-    with Proxy(port, delay_s=0.1) as proxy:
-        witness = scene.healthy(proxy.port)
-        witness.go_on(2)
-        began = time.monotonic()
-        pause(count)
-        rate = witness.rate(began, time.monotonic())
-        alive = witness.poll() is None and "closed its connection" not in run.output
-        note("100 ms each way", f"{count} s", f"{rate:.1f} exchanges a second, no disconnect: {alive}")
-        assert alive
-        witness.destroy()
 
 
 @fault_counts(None, 55)
@@ -111,46 +94,6 @@ def departures(run: Process) -> int:
     return len(re.findall(r"closed its connection|silent for|is gone|broke off", run.output))
 
 
-def addresses(pid: int) -> set[str]:
-    """Returns the addresses at which a process listens, from /proc/net, as hexadecimal words."""
-    inodes = {
-        match[1]
-        for link in Path(f"/proc/{pid}/fd").iterdir()
-        if (match := re.fullmatch(r"socket:\[(\d+)]", _target(link)))
-    }
-    found = set()
-    for table in ("tcp", "tcp6"):
-        for line in Path(f"/proc/{pid}/net/{table}").read_text().splitlines()[1:]:
-            words = line.split()
-            if words[3] == "0A" and words[9] in inodes:
-                found.add(words[1].partition(":")[0])
-    return found
-
-
-def _target(link: Path) -> str:
-    try:
-        return str(link.readlink())
-    except OSError:
-        return ""
-
-
-LOOPBACK = {"0100007F", "0000000000000000FFFF00000100007F", "00000000000000000000000001000000"}
-
-
-def test_only_this_machine_may_come_in(scene, listening, note) -> None:
-    run, _ = listening
-    launching = scene.learn("--env=sim:3dball", "--num-envs=2", "--run-id=launching")
-    launching.wait_for_output("Step: ")
-    found = addresses(run.pid) | addresses(launching.pid)
-    note(
-        "listening sockets of a listening and a launching run",
-        "`/proc/net/tcp`",
-        f"{len(found - LOOPBACK)} beyond loopback",
-    )
-    assert found
-    assert found <= LOOPBACK
-
-
 @pytest.mark.parametrize("host", ["0.0.0.0", "::"])
 @fault_counts(None, 1000)
 def test_other_machines_come_in_only_with_a_token(scene, note, host: str, count: int) -> None:
@@ -186,23 +129,3 @@ def test_other_machines_come_in_only_with_a_token(scene, note, host: str, count:
     assert simulator.poll() is None
     assert run.output.count("Connected to ") == 1
     run.wait_for_output("Refused calls without a valid token")
-
-
-@pytest.mark.chaos
-def test_a_trainer_that_starts_again(scene, note) -> None:
-    """A simulator of ours that was attached by hand finds the next one."""
-    write_configuration(scene.folder, {"3DBall": small_settings(checkpoint_interval=1200)})
-    port = free_port()
-    run = scene.learn(f"--port={port}", "--seed=1")
-    run.wait_for_output("Listening on port")
-    simulator = scene.start(
-        sys.executable, "-m", "trainer_service", "simulate", "sim:3dball", "--mlagents-port", port
-    )
-    run.wait_for_output("Saved ")
-    run.signal(signal.SIGKILL)
-    run.end()
-    again = scene.learn(f"--port={port}", "--seed=1", "--resume")
-    again.wait_for_output("Step: ")
-    note("trainer killed and started again", "1", "the simulator came back by itself, nothing done by hand")
-    assert simulator.poll() is None
-    assert max(steps(again.output)) > 0

@@ -5,9 +5,7 @@ from __future__ import annotations
 import random
 import re
 import shlex
-import signal
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -15,10 +13,9 @@ import torch
 from fault_counts import fault_counts
 from mutations import conversation
 from processes import free_port, small_settings, steps, write_configuration
-from raw_clients import RawClient, first_refusal
+from raw_clients import first_refusal
 
 from trainer_service.running.runs.checkpoint import read_content
-from unity_bridge.wire.unity_message_pb2 import UnityMessageProto
 
 MIB = 1 << 20
 POISONED = Path(__file__).parents[1] / "programs" / "poisoned.py"
@@ -86,87 +83,6 @@ def test_a_simulator_that_sends_poison(scene, note, poison: str, count: int) -> 
 def mean_reward(output: str) -> str:
     found = re.findall(r"Mean Reward: (-?\d+\.\d+)", output)
     return found[-1] if found else "none"
-
-
-@fault_counts(None, 1_000_000, minutes=60)
-def test_agents_that_vanish(arena, note, count: int) -> None:
-    """``count`` ids of agents that speak twice and are never heard of again, fifty new ones with each message."""
-    message = UnityMessageProto.FromString(conversation(random.Random(2), "3DBall?team=0")[2])
-    rows = message.unity_output.rl_output.agentInfos["3DBall?team=0"].value
-    del rows[1:]
-    row = rows.pop()
-    half = 0
-    began = time.monotonic()
-    with RawClient(arena.port) as caller:
-        for greeting in conversation(random.Random(2), "3DBall?team=0")[:2]:
-            caller.say(greeting)
-        for first in range(0, count, 50):
-            del rows[:]
-            for agent in range(first, first + 100):
-                row.id = agent
-                rows.append(row)
-            caller.say(message.SerializeToString())
-            if first == count * 3 // 4:
-                half = arena.trainer.memory()
-    grown = (arena.trainer.memory() - half) / MIB
-    waited = arena.witness.longest_wait(began)
-    note(
-        "agents that vanish without a word",
-        f"{count} ids",
-        f"{grown:+.0f} MB with the last quarter of them ({grown * MIB / (count / 4):.0f} bytes an id); "
-        f"the healthy one waited {waited:.2f} s at most",
-    )
-    arena.require_peace()
-    assert grown < 30
-
-
-@pytest.mark.chaos
-@pytest.mark.parametrize("stranger", ["Other", "3DBall?team=99999999999999999999"])
-def test_the_first_to_come_cannot_end_a_run(scene, note, stranger: str) -> None:
-    write_configuration(scene.folder, {"3DBall": small_settings()})
-    port = free_port()
-    run = scene.learn(f"--port={port}", "--seed=1")
-    run.wait_for_output("Listening on port")
-    heard = first_refusal(port, conversation(random.Random(1), stranger)[:3])
-    scene.healthy(port).go_on()
-    note(
-        f"the first to come declares `{stranger[:12]}`",
-        "1",
-        f"refused: {heard is not None}; the run continues",
-    )
-    assert heard is not None
-    assert run.poll() is None
-
-
-@pytest.mark.chaos
-def test_behaviors_that_a_visitor_declares(scene, note) -> None:
-    """Behaviors that only a visitor declares delay neither other simulators nor the end of the run."""
-    settings = small_settings(max_steps=100_000)
-    write_configuration(scene.folder, {}, default_settings=settings)
-    port = free_port()
-    run = scene.learn(f"--port={port}", "--seed=1")
-    run.wait_for_output("Listening on port")
-    witness = scene.healthy(port, pause_s=0.001)
-    witness.go_on()
-    refused, began = 0, time.monotonic()
-    for number in range(140):
-        refused += first_refusal(port, conversation(random.Random(1), f"Other{number}")[:3]) is not None
-        if run.poll() is not None:
-            break
-    waited = witness.longest_wait(began)
-    if run.poll() is None:
-        witness.go_on()
-    run.signal(signal.SIGTERM)
-    asked = time.monotonic()
-    code = run.end(120)
-    note(
-        "behaviors that a visitor declares, with default settings",
-        "140",
-        f"{refused} refused; the healthy one waited {waited:.2f} s at most; exit code {code}, "
-        f"{time.monotonic() - asked:.1f} s after SIGTERM",
-    )
-    assert code == 0
-    assert waited < 10.0
 
 
 @pytest.mark.thorough

@@ -25,9 +25,6 @@ from processes import (
     write_configuration,
     write_program,
 )
-from raw_clients import RawClient
-
-from unity_bridge.simulators.conversation import introduction
 
 NO_LIMIT = ("--max-lifetime-restarts=-1", "--restarts-rate-limit-n=-1")
 MORE = 600
@@ -194,28 +191,3 @@ def test_a_line_that_is_cut(scene, note, way: str, count: int) -> None:
     assert trainer.output.count("Connected to ") == 1
     assert len(lives(record)) == 1
     assert wrong_lives(record) == {}
-
-
-@fault_counts(None, 104)
-def test_visitors_of_a_relays_port_that_leave(scene, note, count: int) -> None:
-    """Each introduces itself, as far as it gets, and is gone without a goodbye."""
-    write_configuration(scene.folder, {"Basic": small_settings()})
-    port, own = free_port(), free_port()
-    trainer = scene.learn(f"--port={port}", "--seed=1")
-    trainer.wait_for_output("Listening on port")
-    carrier = relay(scene, port, f"--port={own}", "--timeout-wait=3600")
-    carrier.wait_for_output("Relaying what attaches")
-    before, visitors = carrier.threads(), [RawClient(own) for _ in range(count)]
-    for each in visitors:
-        each.say(introduction())
-    trainer.wait_for_output("Connected to ", times=count)
-    most = carrier.threads()
-    for each in visitors:
-        each.__exit__()
-    wait_until(lambda: carrier.threads() < before + most // 4, "the relay's threads to end", 60)
-    note(
-        "visitors of a relay's own port that leave without a goodbye",
-        f"{count}",
-        f"threads {before} → {most} → {carrier.threads()}",
-    )
-    assert carrier.poll() is None

@@ -184,37 +184,6 @@ def test_trainers_with_workers_that_are_killed(scene, note, count: int) -> None:
     assert orphans == 0
 
 
-@fault_counts(None, 9, minutes=60)
-def test_signals_to_trainers_with_workers(scene, note, count: int) -> None:
-    """Ctrl-C, SIGTERM and a closed terminal: saved, and nothing is left."""
-    dice, took, codes = random.Random(count), [], []
-    env = prepare(scene.folder)
-    orphans = starting = unsaved = 0
-    for number in range(count):
-        run = scene.learn(env, "--seed=1", "--force")
-        if number % 3 == 2:
-            pause(dice.uniform(0.5, 8.0))
-        else:
-            run.wait_for_output("Step: ")
-            pause(dice.uniform(0.0, 2.0))
-        learning = "Step: " in run.output
-        starting += not learning
-        asked = time.monotonic()
-        run.signal((signal.SIGINT, signal.SIGTERM, signal.SIGHUP)[number % 3])
-        codes.append(run.end())
-        took.append(time.monotonic() - asked)
-        orphans += len(run.orphans(GONE_S))
-        unsaved += learning and not list(scene.folder.rglob("checkpoint.safetensors"))
-        assert "Traceback" not in run.output, run.output
-    note(
-        "SIGINT, SIGTERM, SIGHUP with rollout workers",
-        f"{count}, {starting} of them before the first summary",
-        f"out in {sorted(took)[len(took) // 2]:.1f} s (median), {max(took):.1f} s at most; exit codes "
-        f"{sorted(set(codes))}; {unsaved} without a checkpoint, {orphans} orphans",
-    )
-    assert (orphans, unsaved, set(codes)) == (0, 0, {0})
-
-
 @pytest.mark.parametrize("server", ["raylet", "gcs_server"])
 @fault_counts(None, 1)
 def test_ray_itself_is_lost(scene, note, server: str, count: int) -> None:
@@ -235,14 +204,6 @@ def test_ray_itself_is_lost(scene, note, server: str, count: int) -> None:
     assert (code, saved, orphans) == (1, True, [])
     assert "is gone" in run.output
     assert "Traceback" not in run.output
-
-
-def running_workers() -> dict[int, bytes]:
-    """Workers and simulators of this machine, whoever started them; those of a cluster are no children of a run."""
-    lines = {int(name): command_line(int(name)) for name in os.listdir("/proc") if name.isdecimal()}
-    return {
-        pid: line for pid, line in lines.items() if line.startswith(WORKER) or HEALTHY.name.encode() in line
-    }
 
 
 @fault_counts(None, 2)
@@ -272,26 +233,3 @@ def test_a_node_that_is_lost(scene, note, count: int) -> None:
     assert set(codes) == {0}
     assert set(reached) == {budget}
     assert restarts >= count
-
-
-@fault_counts(None, 2)
-def test_a_trainer_with_workers_on_a_cluster_is_killed(scene, note, count: int) -> None:
-    env, took = prepare(scene.folder), []
-    with cluster_of_nodes() as cluster:
-        for _ in range(count):
-            before = running_workers()
-            run = scene.learn(env, "--seed=1", "--force", f"--ray-address={cluster.address}", cold=True)
-            run.wait_for_output("Step: ")
-            ours = running_workers().keys() - before.keys()
-            assert len(ours) == 4
-            began = time.monotonic()
-            run.signal(signal.SIGKILL)
-            run.end()
-            wait_until(lambda: not ours & running_workers().keys(), "its workers to end", 30.0)  # noqa: B023
-            took.append(time.monotonic() - began)
-    note(
-        "a trainer killed, rollout workers on a cluster",
-        f"{count} × kill −9",
-        f"two workers and their simulators gone after {max(took):.1f} s at most",
-    )
-    assert max(took) < GONE_S

@@ -1,4 +1,4 @@
-"""Breaks one function of a run, from its n-th call on once: ``BREAK=module:Class.function:N:Error``."""
+"""Breaks one function of a run, from its n-th call on once: ``BREAK=module:Class.function:N``."""
 
 from __future__ import annotations
 
@@ -10,24 +10,17 @@ from typing import Any
 
 def install() -> None:
     """Wraps the function that the environment names, in the process that will run it."""
-    import torch
-
-    module, path, count, error = os.environ["BREAK"].split(":")
+    module, path, count = os.environ["BREAK"].split(":")
     holder: Any = importlib.import_module(module)
     *owners, name = path.split(".")
     for owner in owners:
         holder = getattr(holder, owner)
     whole, left = getattr(holder, name), [int(count)]
-    errors = {
-        "OutOfMemoryError": torch.OutOfMemoryError(
-            "CUDA out of memory. Tried to allocate 2.00 GiB (injected)"
-        )
-    }
 
     def broken(*arguments: Any, **keywords: Any) -> Any:
         left[0] -= 1
         if left[0] == 0:
-            raise errors.get(error) or RuntimeError("injected")
+            raise RuntimeError("injected")
         return whole(*arguments, **keywords)
 
     setattr(holder, name, broken)

@@ -1,4 +1,4 @@
-"""Lines between a simulator and a trainer that a test can slow down, cut and break."""
+"""Lines between a simulator and a trainer that a test can cut and break."""
 
 from __future__ import annotations
 
@@ -6,16 +6,14 @@ import contextlib
 import select
 import socket
 import threading
-import time
 from collections import deque
 
 
 class Proxy(contextlib.AbstractContextManager["Proxy"]):
-    """A line to a port of this machine that delays what it carries, stops carrying, or breaks."""
+    """A line to a port of this machine that stops carrying, or breaks."""
 
-    def __init__(self, port: int, delay_s: float = 0.0) -> None:
+    def __init__(self, port: int) -> None:
         self._target = port
-        self._delay_s = delay_s
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
         self.is_cut = False
@@ -38,7 +36,7 @@ class Proxy(contextlib.AbstractContextManager["Proxy"]):
 
     def _carry(self) -> None:
         ways: dict[socket.socket, socket.socket] = {}
-        waiting: deque[tuple[float, socket.socket, bytes]] = deque()
+        waiting: deque[tuple[socket.socket, bytes]] = deque()
         while not self._ends:
             if self._breaks.is_set() or self.is_down:
                 self._breaks.clear()
@@ -69,12 +67,12 @@ class Proxy(contextlib.AbstractContextManager["Proxy"]):
                 except OSError:
                     data = b""
                 if data:
-                    waiting.append((time.monotonic() + self._delay_s, ways[line], data))
+                    waiting.append((ways[line], data))
                 else:  # its other half is closed when that is read
                     ways.pop(line)
                     line.close()
-            while waiting and not self.is_cut and waiting[0][0] <= time.monotonic():
-                _, line, data = waiting.popleft()
+            while waiting and not self.is_cut:
+                line, data = waiting.popleft()
                 with contextlib.suppress(OSError):
                     line.sendall(data)
         for line in ways:

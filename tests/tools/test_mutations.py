@@ -3,28 +3,16 @@
 from __future__ import annotations
 
 import ast
-import importlib.util
 import json
-import sys
 from pathlib import Path
-from types import ModuleType
 
 import pytest
+from loaded_files import module_of
 
 REPOSITORY = Path(__file__).parents[2]
 
 
-def load() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("tool_mutations", REPOSITORY / "tools" / "mutations.py")
-    assert spec
-    assert spec.loader
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["tool_mutations"] = module  # dataclasses look their module up
-    spec.loader.exec_module(module)
-    return module
-
-
-TOOL = load()
+TOOL = module_of(REPOSITORY / "tools" / "mutations.py")
 RULE = ("double", "pkg/maths.py", "return 2 * x", "return 3 * x", "it doubles")
 
 

@@ -2,30 +2,20 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
-import sys
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from loaded_files import module_of
 
+from trainer_service.config import parse_run_options
 from trainer_service.running.runs.tensor_file import write_values
 
-
-@pytest.fixture
-def tool(repository: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    spec = importlib.util.spec_from_file_location("same_numbers", repository / "tools" / "same_numbers.py")
-    assert spec
-    assert spec.loader
-    module = importlib.util.module_from_spec(spec)
-    monkeypatch.setitem(sys.modules, "same_numbers", module)  # dataclasses look their module up
-    spec.loader.exec_module(module)
-    return module
+TOOL = module_of(Path(__file__).parents[2] / "tools" / "same_numbers.py")
 
 
 def checkpoint() -> dict[str, Any]:
@@ -54,13 +44,11 @@ def recorded(
 
 
 @pytest.fixture
-def compare(
-    tool: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> Callable[..., tuple[int, str]]:
+def compare(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str]]:
     old = recorded(tmp_path / "old")
 
     def run(new: Path, *flags: str) -> tuple[int, str]:
-        code = tool.main(["compare", str(old), str(new), *flags])
+        code = TOOL.main(["compare", str(old), str(new), *flags])
         output = capsys.readouterr()
         return code, output.out + output.err
 
@@ -116,14 +104,7 @@ def test_missing_file_or_run_is_a_difference(compare, tmp_path: Path) -> None:
     assert "is missing" in output
 
 
-def test_every_run_is_one_that_the_trainer_would_take(tool: ModuleType, tmp_path: Path) -> None:
-    import yaml
-
-    from trainer_service.config import load_run_options
-
-    for name, run in tool.read_runs().items():
-        config = tmp_path / f"{name}.yaml"
-        config.write_text(
-            yaml.safe_dump({k: v for k, v in run.items() if k not in ("env", "before", "longer")})
-        )
-        assert load_run_options(config, {}).options.behaviors, name
+def test_every_run_is_one_that_the_trainer_would_take() -> None:
+    for name, run in TOOL.read_runs().items():
+        given = {key: value for key, value in run.items() if key not in ("env", "before", "longer")}
+        assert parse_run_options(given).options.behaviors, name

@@ -1,48 +1,32 @@
-"""The page and the schema say what the models say."""
+"""Pages and the schema that tools write say what the parsers and models say."""
 
 from __future__ import annotations
 
-import importlib.util
-import shutil
-import sys
 from pathlib import Path
-from types import ModuleType
 
 import pytest
+from loaded_files import module_of
 
 REPOSITORY = Path(__file__).parents[2]
+COMMANDS, CONFIGURATION = (
+    module_of(REPOSITORY / "tools" / f"write_{page}_docs.py") for page in ("command_line", "configuration")
+)
 
 
-@pytest.fixture
-def tool(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    path = REPOSITORY / "tools" / "write_configuration_docs.py"
-    spec = importlib.util.spec_from_file_location("write_configuration_docs", path)
-    assert spec
-    assert spec.loader
-    module = importlib.util.module_from_spec(spec)
-    monkeypatch.setitem(sys.modules, spec.name, module)  # dataclasses look their module up
-    spec.loader.exec_module(module)
-    return module
-
-
-@pytest.fixture
-def copy(tmp_path: Path) -> Path:
-    """A repository with nothing but the page."""
-    for folder in ("docs", "configs"):
-        (tmp_path / folder).mkdir()
-    shutil.copy(REPOSITORY / "docs" / "configuration.md", tmp_path / "docs")
-    return tmp_path
-
-
-def test_nothing_is_stale(tool: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("tool", [COMMANDS, CONFIGURATION], ids=["commands", "configuration"])
+def test_nothing_is_stale(tool, capsys: pytest.CaptureFixture[str]) -> None:
     stale = tool.main(["--check"], REPOSITORY)
     assert stale == 0, capsys.readouterr().out
 
 
-def test_every_key_of_every_section_has_a_row(tool: ModuleType) -> None:
-    told = tool.tables()
-    definitions = tool.json_schema()["$defs"]
-    in_chapters = {name for chapter in tool.chapters() for name in chapter.models.values()}
+def test_every_argument_has_a_meaning() -> None:
+    assert "|  |" not in COMMANDS.page(COMMANDS.read_commands())
+
+
+def test_every_key_of_every_section_has_a_row() -> None:
+    told = CONFIGURATION.tables()
+    definitions = CONFIGURATION.json_schema()["$defs"]
+    in_chapters = {name for chapter in CONFIGURATION.chapters() for name in chapter.models.values()}
     bases = {"Hyperparameters", "RewardSignalSettings", "SamplerParameters"}
     assert in_chapters == set(definitions) - bases
     for name in in_chapters:
