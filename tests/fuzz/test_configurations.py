@@ -27,10 +27,13 @@ TOKENS = (
 
 def load(path: Path, text: bytes) -> None:
     path.write_bytes(text)
+    said = ""
     try:
         load_run_options(path)
     except UserError as error:
-        require_fit_to_print(str(error), LONGEST)
+        said = str(error)
+    require_fit_to_print(said, LONGEST)
+    assert not [word for word in ("Input should", "pydantic", "validation", "NoneType") if word in said]
 
 
 @examples(250)

@@ -2,10 +2,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Any
 
 import pytest
-from pydantic import ValidationError
 
 from trainer_service.config import (
     HYPERPARAMETERS,
@@ -13,123 +11,11 @@ from trainer_service.config import (
     MemorySettings,
     SACSettings,
     SelfPlaySettings,
-    TrainerSettings,
 )
 from trainer_service.config.hyperparameters.off_policy import OffPolicyHyperparameters
-from trainer_service.config.rewards import REWARD_SIGNALS
 
 Load = Callable[..., LoadedOptions]
 Refuse = Callable[..., list[str]]
-
-ON_POLICY = {
-    "batch_size": 1024,
-    "buffer_size": 10240,
-    "learning_rate": 3e-4,
-    "learning_rate_schedule": "linear",
-    "desired_kl": None,
-    "target_kl": None,
-    "max_grad_norm": 0.5,
-    "weight_decay": 0.0,
-    "optimizer": "adam",
-    "beta": 5e-3,
-    "epsilon": 0.2,
-    "lambd": 0.95,
-    "num_epoch": 3,
-    "log_std_init": None,
-    "beta_schedule": "linear",
-    "epsilon_schedule": "linear",
-}
-
-
-@pytest.mark.parametrize(
-    ("trainer_type", "defaults"),
-    [
-        ("ppo", {**ON_POLICY, "shared_critic": False}),
-        ("poca", {**ON_POLICY, "group_size": None, "share": None, "agent_ids": False}),
-        (
-            "sac",
-            {
-                "batch_size": 128,
-                "buffer_size": 50000,
-                "learning_rate": 3e-4,
-                "learning_rate_schedule": "constant",
-                "max_grad_norm": None,
-                "weight_decay": 0.0,
-                "optimizer": "adam",
-                "buffer_init_steps": 0,
-                "init_entcoef": 1.0,
-                "critic_norm": "none",
-                "policy_delay": 1,
-                "save_replay_buffer": False,
-                "tau": 0.005,
-                "steps_per_update": 1.0,
-                "reward_signal_steps_per_update": 1.0,
-                "replay": {
-                    "type": "uniform",
-                    "alpha": 0.6,
-                    "beta": 0.4,
-                    "beta_updates": 5000,
-                    "n_sampled_goal": 4,
-                    "goal_selection_strategy": "future",
-                    "kwargs": None,
-                    "demo_path": None,
-                    "demo_share": 0.5,
-                },
-            },
-        ),
-    ],
-)
-def test_hyperparameters_have_ml_agents_defaults(trainer_type: str, defaults: dict[str, Any]) -> None:
-    assert TrainerSettings(trainer_type=trainer_type).hyperparameters.model_dump() == defaults
-
-
-def test_a_behavior_has_ml_agents_defaults() -> None:
-    dumped = TrainerSettings().model_dump(exclude={"hyperparameters"})
-    assert dumped == {
-        "trainer_type": "ppo",
-        "network_settings": {
-            "normalize": False,
-            "hidden_units": 128,
-            "num_layers": 2,
-            "activation": "swish",
-            "layer_norm": False,
-            "keep_scale": True,
-            "vis_encode_type": "simple",
-            "encoder": None,
-            "encoder_kwargs": None,
-            "goal_conditioning_type": "hyper",
-            "deterministic": False,
-            "memory": None,
-        },
-        "reward_signals": {
-            "extrinsic": {
-                "gamma": 0.99,
-                "strength": 1.0,
-                "normalize_rewards": False,
-                "network_settings": TrainerSettings().network_settings.model_dump(),
-            }
-        },
-        "init_path": None,
-        "keep_checkpoints": 5,
-        "even_checkpoints": False,
-        "max_steps": 500000,
-        "max_episodes": None,
-        "checkpoint_interval": 500000,
-        "time_horizon": 64,
-        "summary_freq": 50000,
-        "threaded": False,
-        "self_play": None,
-        "behavioral_cloning": None,
-    }
-
-
-def test_signals_have_ml_agents_learning_rates() -> None:
-    rates = {
-        name: model.model_fields["learning_rate"].default
-        for name, model in REWARD_SIGNALS.items()
-        if name != "extrinsic"
-    }
-    assert rates == {"curiosity": 3e-4, "gail": 3e-4, "rnd": 1e-4}
 
 
 def test_an_empty_memory_is_a_memory_with_defaults(load: Load) -> None:
@@ -349,32 +235,6 @@ def test_unsupported_sections_are_refused_with_their_line(refuse: Refuse) -> Non
         "run.yaml:8: behaviors.A.reward_signals: expected extrinsic alone, which is all that random "
         "learns from, got extrinsic, curiosity",
     ]
-
-
-IMPOSSIBLE = [
-    ("hyperparameters", {"learning_rate": 0}),
-    ("hyperparameters", {"epsilon": 0}),
-    ("hyperparameters", {"lambd": 1.1}),
-    ("hyperparameters", {"lambd": -0.1}),
-    ("hyperparameters", {"beta": -1e-3}),
-    ("hyperparameters", {"batch_size": 0}),
-    ("hyperparameters", {"buffer_size": 0}),
-    ("hyperparameters", {"num_epoch": 0}),
-    ("hyperparameters", {"max_grad_norm": 0}),
-    ("reward_signals", {"extrinsic": {"gamma": 1.01}}),
-    ("network_settings", {"hidden_units": 0}),
-    ("network_settings", {"num_layers": -1}),
-    ("max_steps", -1),
-    ("time_horizon", 0),
-    ("summary_freq", 0),
-    ("checkpoint_interval", 0),
-]
-
-
-@pytest.mark.parametrize(("key", "value"), IMPOSSIBLE)
-def test_impossible_values_are_refused(key: str, value: Any) -> None:
-    with pytest.raises(ValidationError, match=r"greater than|less than|at most"):
-        TrainerSettings.model_validate({key: value})
 
 
 @pytest.mark.parametrize(

@@ -15,24 +15,10 @@ def test_a_whole_number_may_be_written_in_any_notation(value: object) -> None:
     assert type(result) is int
 
 
-@pytest.mark.parametrize(
-    "value",
-    [
-        1.5,
-        "1.5",
-        "lots",
-        "",
-        True,
-        None,
-        [1],
-        {},
-        math.inf,
-        math.nan,
-        "nan",
-        10**30,
-        pytest.param(10**5000, id="5000 digits"),
-    ],
-)
+NO_WHOLE_NUMBERS = [1.5, "1.5", "lots", "", True, None, [1], {}, math.inf, math.nan, "nan", 10**30]
+
+
+@pytest.mark.parametrize("value", [*NO_WHOLE_NUMBERS, pytest.param(10**5000, id="5000 digits")])
 def test_values_that_are_no_whole_numbers_are_refused(value: object) -> None:
     with pytest.raises(PydanticCustomError, match="expected a whole number"):
         whole_number(value)
@@ -61,16 +47,8 @@ def test_values_that_are_no_flags_are_refused(value: object) -> None:
 
 
 def test_values_are_shown_in_the_words_of_yaml() -> None:
-    assert [shown(value) for value in (None, True, "x", 5, 5.0, 0.5, [1], {})] == [
-        "nothing",
-        "true",
-        "'x'",
-        "5",
-        "5",
-        "0.5",
-        "a list",
-        "a mapping",
-    ]
+    values = (None, True, "x", 5, 5.0, 0.5, [1], {})
+    assert [*map(shown, values)] == ["nothing", "true", "'x'", "5", "5", "0.5", "a list", "a mapping"]
     assert len(shown("x" * 1000)) < 100
 
 

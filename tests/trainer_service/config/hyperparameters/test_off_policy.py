@@ -10,17 +10,8 @@ from pydantic import ValidationError
 from trainer_service.config import TrainerSettings
 from trainer_service.config.hyperparameters.off_policy import (
     DQNSettings,
-    OffPolicyHyperparameters,
     ReplayHyperparameters,
 )
-
-
-def test_value_methods_learn_from_a_buffer_at_a_constant_rate() -> None:
-    hyper = OffPolicyHyperparameters()
-    assert (hyper.batch_size, hyper.buffer_size, hyper.learning_rate_schedule) == (128, 50000, "constant")
-    assert (hyper.max_grad_norm, hyper.steps_per_update, hyper.n_step) == (10.0, 1.0, 1)
-    assert hyper.target_update is None
-    assert not hyper.save_replay_buffer
 
 
 def test_a_yaml_section_is_read() -> None:

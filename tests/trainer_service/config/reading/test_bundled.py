@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,23 +12,10 @@ from trainer_service.config import bundled_configs, load_run_options
 from trainer_service.config.reading.bundled import BundledConfig
 from trainer_service.errors import ConfigError
 
-FILE = """# yaml-language-server: $schema=schema.json
-# Walk on, but not
-# too far. No more is shown.
-#   mlagents-style learn configs/walk.yaml --run-id=w --env=gym:Walk-v1 --num-envs=2
-default_settings: {}  # not a comment of the top
-"""
-
-
-@pytest.fixture
-def walk(tmp_path: Path) -> BundledConfig:
-    path = tmp_path / "walk.yaml"
-    path.write_text(FILE)
-    return BundledConfig(path)
-
 
 @pytest.mark.parametrize("config", bundled_configs().values(), ids=bundled_configs())
-def test_every_file_says_what_it_is_and_for_which_env(config: BundledConfig) -> None:
+def test_every_file_loads_and_says_what_it_is_and_for_which_env(config: BundledConfig) -> None:
+    assert load_run_options(config.path).warnings == ()
     assert 10 <= len(config.description) < 200
     assert config.env.partition(":")[0] in ("sim", "gym", "gymma", "pettingzoo")
     assert f"configs/{config.path.name}" in config.path.read_text(encoding="utf-8")
@@ -53,3 +42,9 @@ def test_a_missing_file_is_never_replaced_but_the_name_is_told(
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ConfigError, match=r"not found .*; a bundled one is called 'basic'"):
         load_run_options(path)
+
+
+@pytest.mark.process
+def test_reading_a_configuration_needs_no_torch() -> None:
+    program = "import sys, trainer_service.config; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0

@@ -141,22 +141,6 @@ def test_long_or_deep_documents_are_refused_at_the_limit(
     assert composed <= 10_000
 
 
-def test_too_many_brackets_are_refused_before_the_rest_is_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    opened = 0
-    fetch = yaml.SafeLoader.fetch_flow_collection_start
-
-    def count(*arguments: Any) -> None:
-        nonlocal opened
-        opened += 1
-        fetch(*arguments)
-
-    monkeypatch.setattr(yaml.SafeLoader, "fetch_flow_collection_start", count)
-    refusal(write(tmp_path, "a: " + "[" * 5000))
-    assert opened <= 51
-
-
 def test_a_missing_file_is_named_with_its_absolute_path(tmp_path: Path) -> None:
     path = tmp_path / "nowhere.yaml"
     with pytest.raises(ConfigError, match="configuration file not found") as caught:

@@ -6,13 +6,10 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from trainer_service.config import (
     HYPERPARAMETERS,
     LoadedOptions,
-    PPOSettings,
     RunOptions,
     TrainerSettings,
     dump_run_options,
@@ -256,14 +253,6 @@ def test_empty_sections_are_their_defaults(load: Load) -> None:
     assert options == RunOptions(behaviors={"A": TrainerSettings(), "B": TrainerSettings()})
 
 
-def test_options_can_be_made_in_python() -> None:
-    made = RunOptions(behaviors={"A": TrainerSettings(hyperparameters=PPOSettings(batch_size=32))})
-    parsed = parse_run_options(
-        {"behaviors": {"A": {"trainer_type": "ppo", "hyperparameters": {"batch_size": 32}}}}
-    )
-    assert parsed.options == made
-
-
 def test_a_mapping_is_left_unchanged_and_named_by_its_label() -> None:
     values = {"behaviors": {"A": {"framework": "pytorch"}}}
     (warning,) = parse_run_options(values, label="my options").warnings
@@ -271,45 +260,3 @@ def test_a_mapping_is_left_unchanged_and_named_by_its_label() -> None:
     assert values == {"behaviors": {"A": {"framework": "pytorch"}}}
     with pytest.raises(ConfigError, match=r"configuration: debgu: unknown key \(did you mean 'debug'\?\)"):
         parse_run_options({"debgu": True})
-
-
-JUNK = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5) | st.dates(),
-    lambda inner: (
-        st.lists(inner, max_size=3)
-        | st.dictionaries(
-            st.sampled_from(
-                [
-                    "A",
-                    "vis_encode_type",
-                    "trainer_type",
-                    "hyperparameters",
-                    "reward_signals",
-                    "extrinsic",
-                    "gail",
-                    "memory",
-                    "network_settings",
-                    "curriculum",
-                    "value",
-                    "sampler_type",
-                    "sampler_parameters",
-                    "batch_size",
-                ]
-            ),
-            inner,
-            max_size=4,
-        )
-    ),
-    max_leaves=12,
-)
-
-
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(st.dictionaries(st.sampled_from(list(RunOptions.model_fields)), JUNK, max_size=4))
-def test_whatever_is_written_the_answer_is_options_or_plain_words(values: dict[str, Any]) -> None:
-    try:
-        lines = parse_run_options(values).warnings
-    except ConfigError as error:
-        lines = error.problems
-    jargon = ("Input should", "pydantic", "validation", "NoneType")
-    assert not any(word in line for word in jargon for line in lines)

@@ -60,16 +60,9 @@ def test_other_forms_are_refused(text: str) -> None:
     [
         ("[", "not valid YAML: "),
         ("[" * 3000, "more than 10000 values or 50 levels"),
-        ("9" * 5000, f"'{'9' * 59}… is not of type int"),
-        ("2001-99-99", "'2001-99-99' is not of type timestamp"),
         ("!!int x", "'x' is not of type int"),
-        ("!!bool x", "'x' is not of type bool"),
-        ("!!timestamp x", "'x' is not of type timestamp"),
-        ("!!python/object:os.system x", "could not determine a constructor"),
         ("{a: 1, a: 2}", "a: duplicate key, already given on line 1"),
         ("{1: 2}", "a key must be a text, got 1; put it in quotes"),
-        ("1\n---\n2", "not valid YAML: "),
-        ("\0", "not valid YAML: "),
     ],
 )
 def test_a_value_that_is_no_yaml_is_refused_as_in_a_file(value: str, said: str) -> None:
