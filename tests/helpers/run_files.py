@@ -1,4 +1,4 @@
-"""What runs of the current folder wrote: rows of metrics, and checkpoints."""
+"""What runs leave in their folders: rows of metrics, checkpoints, and how they ended."""
 
 from __future__ import annotations
 
@@ -29,3 +29,19 @@ def assert_same_state(run: str, other: str, behavior: str, file: str = "checkpoi
     keys = ("algorithm", "self_play", "step")
     saved = (checkpoint(each, behavior, file) for each in (run, other))
     assert_equal_states(*(flat({key: each[key] for key in keys}) for each in saved))
+
+
+def write_end(run: Path, end: str = "", ended_by: str = "?", *, final: bool = True, **steps: int) -> None:
+    """Writes what a run leaves that saved its last checkpoints at these steps of behaviors.
+
+    end: how it ended, as its timers say it; without, it wrote none. final: whether the checkpoints are of its end.
+    """
+    logs = run / "run_logs"
+    logs.mkdir(parents=True, exist_ok=True)
+    status = {}
+    for name, step in steps.items():
+        record = {"steps": step, "file_path": "x.safetensors", "reward": 1.0, "creation_time": 0.0}
+        status[name] = {"checkpoints": [record], **({"final_checkpoint": record} if final else {})}
+    (logs / "training_status.json").write_text(json.dumps(status))
+    if end:
+        (logs / "timers.json").write_text(json.dumps({"metadata": {"end": end, "ended_by": ended_by}}))

@@ -139,12 +139,6 @@ def _undescribed(message: UnityMessageProto, behavior: str) -> None:
     message.unity_output.ClearField("rl_initialization_output")
 
 
-def _late_behavior(message: UnityMessageProto, name: str) -> None:
-    describe(message, name)
-    agents = message.unity_output.rl_output.agentInfos
-    agents[name].value.add().CopyFrom(agents["Walker?team=0"].value[0])
-
-
 MISTAKES: Mapping[str, Callable[[UnityMessageProto, str], None]] = {
     "duplicate-ids": _duplicate_ids,
     "nan-observation": _nan_observation,
@@ -152,8 +146,6 @@ MISTAKES: Mapping[str, Callable[[UnityMessageProto, str], None]] = {
     "nan-reward": _nan_reward,
     "infinite-reward": _infinite_reward,
     "undescribed": _undescribed,
-    "long-name": lambda message, _: _late_behavior(message, "x" * 300),
-    "unlisted-behavior": lambda message, _: _late_behavior(message, "Runner"),
 }
 
 

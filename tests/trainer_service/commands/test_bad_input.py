@@ -58,38 +58,10 @@ def weights(run_id: str = "w") -> list[torch.Tensor]:
     return [*state["network"].values(), *state["normalizer"].values()]
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("behaviours: {}", ["config.yaml:1: behaviours: unknown key", "'behaviors'"]),
-        ("behaviors:\n  B:\n    max_stepz: 3", ["config.yaml:3: behaviors.B.max_stepz", "'max_steps'"]),
-        (
-            "behaviors:\n  B:\n    trainer_type: ppo\n    hyperparameters:\n      lamda: 1",
-            ["config.yaml:5: behaviors.B.hyperparameters.lamda", "'lambd'"],
-        ),
-        ("behaviors:\n  B:\n    max_steps: many", ["config.yaml:3: behaviors.B.max_steps", "many"]),
-        ("behaviors:\n  B:\n    max_steps: [1, 2]", ["config.yaml:3: behaviors.B.max_steps"]),
-        (
-            "behaviors:\n  B:\n    trainer_type: ppo\n    hyperparameters: {epsilon: -1}",
-            ["config.yaml:4: behaviors.B.hyperparameters.epsilon", "-1"],
-        ),
-        ("", ["config.yaml: the file is empty"]),
-        ("behaviors:\n  B: {max_steps: 1}\n  B: {max_steps: 2}", ["config.yaml:3:", "B"]),
-        ("behaviors: {B: [", ["config.yaml:1"]),
-        ("behaviors: {'../B': {}}", ["behavior name '../B' must not contain slashes"]),
-    ],
-    ids=[
-        "unknown-section", "unknown-key", "unknown-hyperparameter", "wrong-type", "wrong-shape",
-        "impossible-value", "empty-file", "duplicate-key", "no-yaml", "behavior-with-slashes",
-    ],
-)  # fmt: skip
-def test_a_configuration_that_cannot_be_used(
-    refused, workplace: Path, text: str, expected: list[str]
-) -> None:
-    Path("config.yaml").write_text(text)
+def test_a_configuration_that_cannot_be_used(refused, workplace: Path) -> None:
+    Path("config.yaml").write_text("behaviors:\n  B:\n    max_stepz: 3")
     message = refused("learn", "config.yaml", "--env=sim:basic")
-    for words in expected:
-        assert words in message
+    assert "config.yaml:3: behaviors.B.max_stepz: unknown key (did you mean 'max_steps'?)" in message
     assert not Path("results").exists()
 
 
@@ -119,22 +91,13 @@ def test_a_name_that_is_too_long_is_told_in_a_line(refused, configure, workplace
     assert len(message) < 500
 
 
-@pytest.fixture
-def port_in_use():
+@pytest.mark.parametrize("flags", [("--port={}",), ("--env=sim:basic", "--metrics-port={}")])
+def test_a_port_that_is_in_use(refused, configure, workplace: Path, flags: tuple[str, ...]) -> None:
+    configure("Basic")
     with socket.create_server(("127.0.0.1", 0)) as owner:
-        yield owner.getsockname()[1]
-
-
-def test_a_port_that_is_in_use(refused, configure, port_in_use: int) -> None:
-    configure("Basic")
-    message = refused("learn", "config.yaml", f"--port={port_in_use}")
-    assert f"127.0.0.1:{port_in_use} is in use by process {os.getpid()} (" in message
-
-
-def test_a_metrics_port_that_is_in_use(refused, configure, workplace: Path, port_in_use: int) -> None:
-    configure("Basic")
-    message = refused("learn", "config.yaml", "--env=sim:basic", f"--metrics-port={port_in_use}")
-    assert f"127.0.0.1:{port_in_use} is in use by process {os.getpid()} (" in message
+        port = owner.getsockname()[1]
+        message = refused("learn", "config.yaml", *(flag.format(port) for flag in flags))
+    assert f"127.0.0.1:{port} is in use by process {os.getpid()} (" in message
     assert not (workplace / "results").exists()
 
 
@@ -160,12 +123,6 @@ def test_listening_for_other_machines_is_warned_of(mlagents_style, configure, fr
     assert "[WARNING] Other machines reach this port (--insecure-listen)" in said.out
 
 
-def test_nobody_attaches(refused, configure, free_port: int) -> None:
-    configure("Basic")
-    message = refused("learn", "config.yaml", f"--port={free_port}", "--timeout-wait=1")
-    assert f"no simulator attached to 127.0.0.1:{free_port} within 1 s" in message
-
-
 @pytest.mark.parametrize(
     ("env", "expected"),
     [
@@ -188,9 +145,7 @@ def test_an_environment_that_cannot_be_started(refused, configure, env: str, exp
     ("device", "expected"),
     [
         ("abacus", "torch device 'abacus': expected cpu, cuda, cuda:N, mps or auto\n"),
-        ("gpu", "torch device 'gpu': expected cpu, cuda, cuda:N, mps or auto; did you mean cuda?\n"),
         ("GPU:1", "torch device 'GPU:1': expected cpu, cuda, cuda:N, mps or auto; did you mean cuda:1?\n"),
-        ("cuba", "torch device 'cuba': expected cpu, cuda, cuda:N, mps or auto; did you mean cuda?\n"),
         ("cuda:77", "torch device 'cuda:77' cannot be used here: "),
         ("meta", "torch device 'meta' cannot be used here: "),
     ],

@@ -12,6 +12,7 @@ import gymnasium
 import numpy as np
 import pytest
 from notebook_cells import run_cell
+from PIL import Image, ImageSequence
 
 import trainer_service
 from trainer_service.commands.common.environments import environment_for
@@ -70,22 +71,12 @@ def test_metrics_are_columns_of_equal_length(run: trainer_service.Outcome) -> No
 
 
 def test_a_film_is_as_long_as_its_episodes(run: trainer_service.Outcome, tmp_path: Path) -> None:
-    from PIL import Image
-
     path = trainer_service.record(run, tmp_path / "film.gif", Walk, env_kwargs={"goal": 1.0}, episodes=2)
     with Image.open(path) as film:
-        seconds = sum(_durations(film)) / 1000
+        seconds = sum(frame.info["duration"] for frame in ImageSequence.Iterator(film)) / 1000
     assert seconds == pytest.approx(2 * 10 / 10, abs=0.25)  # ten steps each, ten of them a second
     with pytest.raises(UserError, match=r"expected a \.gif or \.mp4 file"):
         trainer_service.record(run, tmp_path / "film.txt", Walk)
-
-
-def _durations(film) -> list[float]:
-    found = []
-    for frame in range(film.n_frames):
-        film.seek(frame)
-        found.append(film.info["duration"])
-    return found
 
 
 def test_a_run_goes_on_with_the_object_and_survives_its_death(
@@ -215,3 +206,20 @@ def test_normalization_around_an_object_is_refused_with_our_setting(tmp_path: Pa
             LaunchError, match=r"NormalizeObservation: its statistics would stay .*normalize: true"
         ):
             trainer_service.train(QUICK, env, run_id="n", force=True, results_dir=tmp_path, isolate=isolate)
+
+
+def test_an_argument_stands_in_the_place_of_its_flag(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"no run 'x' in .*\. Remove resume=True to train a new run\."):
+        trainer_service.train(
+            "basic", env="sim:basic", run_id="x", resume=True, results_dir=tmp_path, verbose=0
+        )
+
+
+def test_a_taken_run_id_is_answered_with_arguments(tmp_path: Path) -> None:
+    folder = tmp_path / "x" / "Basic"
+    folder.mkdir(parents=True)
+    (folder / "checkpoint.safetensors").write_bytes(b"")
+    with pytest.raises(
+        UserError, match=r"choose a new run_id=, use resume=True to .* or use force=True to overwrite"
+    ):
+        trainer_service.train("basic", env="sim:basic", run_id="x", results_dir=tmp_path, verbose=0)

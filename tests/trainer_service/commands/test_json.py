@@ -29,31 +29,25 @@ WITHOUT = {
 }
 """Commands that report nothing, or in another way."""
 
-REPORTS: Mapping[str, tuple[str, set[str]]] = {
-    "check": ("basic 3dball", {"ok", "files"}),
-    "configs": ("", {"configs"}),
-    "evaluate": ("one --episodes 1", {"run_id", "step", "behaviors"}),
-    "compare": ("one", {"groups"}),
-    "report": ("one", {"run", "file"}),
-    "status": ("one", {"run", "folder", "state", "ok", "behaviors"}),
-    "play": ("sim:basic --episodes 1", {"env", "policy", "behaviors"}),
-    "record-demo": (
-        "sim:basic --policy one --episodes 2 -o recorded.demo",
-        {"file", "behavior", "episodes", "steps", "returns", "cut_episodes", "complete"},
-    ),
-    "demo-info": ("basic.demo", {"files"}),
-    "demo-convert": ("basic.demo minari:basic/one-v0", {"target", "behavior", "episodes", "steps"}),
-    "clone": ("--demo basic.demo --epochs 1 --run-id cloned", {"folder", "steps", "interrupted"}),
-    "sweep": (
-        "basic --space space.yaml --env sim:basic --dry-run",
-        {"folder", "objective", "trials", "best"},
-    ),
-    "export": ("one", {"models"}),
-    "push": ("one --repo user/one --to shared --no-evaluation", {"address", "files"}),
-    "import-checkpoint": (f"{MLAGENTS_RUN} --run-id imported", {"folder", "behaviors"}),
-    "doctor": ("", {"ok", "checks"}),
+REPORTS = {
+    "check": "basic 3dball",
+    "configs": "",
+    "evaluate": "one --episodes 1",
+    "compare": "one",
+    "report": "one",
+    "status": "one",
+    "play": "sim:basic --episodes 1",
+    "record-demo": "sim:basic --policy one --episodes 2 -o recorded.demo",
+    "demo-info": "basic.demo",
+    "demo-convert": "basic.demo minari:basic/one-v0",
+    "clone": "--demo basic.demo --epochs 1 --run-id cloned",
+    "sweep": "basic --space space.yaml --env sim:basic --dry-run",
+    "export": "one",
+    "push": "one --repo user/one --to shared --no-evaluation",
+    "import-checkpoint": f"{MLAGENTS_RUN} --run-id imported",
+    "doctor": "",
 }
-"""Arguments that make each command report, and keys of the report."""
+"""Arguments that make each command report."""
 
 NEEDS = {"demo-convert": "minari", "sweep": "optuna"}
 
@@ -114,11 +108,8 @@ def test_the_report_is_one_object_on_standard_output(
         pytest.importorskip(NEEDS[command])
     monkeypatch.chdir(folder)
     monkeypatch.setenv("MINARI_DATASETS_PATH", str(folder / "minari"))
-    arguments, keys = REPORTS[command]
-    assert main([command, "--json", *arguments.split()]) == 0
-    report = json.loads(capfd.readouterr().out)
-    assert keys <= report.keys()
-    assert shape(report) == PUBLISHED[command]
+    assert main([command, "--json", *REPORTS[command].split()]) == 0
+    assert shape(json.loads(capfd.readouterr().out)) == PUBLISHED[command]
 
 
 @pytest.mark.parametrize(

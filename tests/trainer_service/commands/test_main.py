@@ -16,7 +16,6 @@ import pytest
 import torch
 import yaml
 
-import trainer_service
 from trainer_service.cli import main
 from trainer_service.running.runs.checkpoint import read_content
 
@@ -89,23 +88,6 @@ def test_json_lines_are_all_that_standard_output_gets(mlagents_style, configure)
     assert "is taken" in refused.err
 
 
-def test_metrics_have_a_line_per_summary(finished: tuple[Path, str]) -> None:
-    run, _ = finished
-    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    assert [line["step"] for line in lines] == [400, 800]
-    for line in lines:
-        assert line["behavior"] == "Basic"
-        assert line["episodes"] > 0
-        assert -2.01 <= line["mean_return"] <= 0.94
-        assert line["std_return"] >= 0
-        assert 3 <= line["mean_length"] <= 200
-        assert line["mean_group_return"] is None
-        assert line["steps_per_s"] > 0
-        assert line["wall_s"] > 0
-        for key in ("policy_loss", "value_loss", "entropy", "learning_rate", "epsilon", "beta"):
-            assert isinstance(line[key], float), key
-
-
 def test_tensorboard_finds_ml_agents_tags(finished: tuple[Path, str]) -> None:
     from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
 
@@ -158,31 +140,6 @@ def test_settings_and_other_details_are_in_the_log_of_the_run_alone(finished: tu
         assert detail not in said
     assert "Version information" not in said
     assert said[: said.index(" Step: 400.")].count("\n") <= 8
-
-
-def test_the_status_lists_the_checkpoints_that_were_kept(finished: tuple[Path, str]) -> None:
-    run, _ = finished
-    status = json.loads((run / "run_logs" / "training_status.json").read_text())
-    assert status["metadata"]["stats_format_version"] == "0.3.0"
-    checkpoints = status["Basic"]["checkpoints"]
-    assert [record["steps"] // 10 * 10 for record in checkpoints] == [600, 800]
-    for record in (*checkpoints, status["Basic"]["final_checkpoint"]):
-        assert Path(record["file_path"]).is_file()
-    assert status["Basic"]["final_checkpoint"]["steps"] in {800, 805}
-
-
-def test_the_configuration_of_the_run_can_be_run_again(finished: tuple[Path, str]) -> None:
-    from trainer_service.config import load_run_options
-
-    run, _ = finished
-    loaded = load_run_options(run / "configuration.yaml")
-    assert not loaded.warnings
-    options = loaded.options
-    assert options.behaviors["Basic"].max_steps == 800
-    assert options.checkpoint_settings.run_id == "run"
-    assert options.env_settings.env_path == "sim:basic"
-    assert options.env_settings.env_args == ("--agents", "5")
-    assert (options.env_settings.num_envs, options.env_settings.seed) == (2, 3)
 
 
 @pytest.mark.parametrize("trainer_type", ["ppo", "sac"])
@@ -255,26 +212,6 @@ def test_a_restless_crowd_of_several_behaviors_never_mixes(mlagents_style, confi
     assert returns == {"Walker": {(3.0, 0.0, 6.0)}, "Flyer": {(-2.0, 0.0, 4.0)}}
 
 
-def test_python_starts_a_run_as_the_command_does(mlagents_style, configure, program) -> None:
-    configure("Treadmill", max_steps=180)
-    treadmill = program("treadmill")
-    line = ("learn", "config.yaml", f"--env={treadmill}", "--seed=4", "--run-id=by-command")
-    assert mlagents_style(*line).code == 0
-    given = {
-        "checkpoint_settings": {"run_id": "by-python"},
-        "env_settings": {"env_path": str(treadmill), "seed": 4},
-    }
-    outcome = trainer_service.train(trainer_service.load_run_options("config.yaml", given).options)
-    assert (outcome.folder, outcome.interrupted) == (Path("results/by-python"), False)
-    assert outcome.steps == {"Treadmill": 180}
-    by_command, by_python = (
-        read_content(Path(f"results/{run}/Treadmill/checkpoint.safetensors"))["algorithm"]["network"]
-        for run in ("by-command", "by-python")
-    )
-    for name, weights in by_command.items():
-        assert torch.equal(weights, by_python[name])
-
-
 def test_flags_of_the_past_are_answered_and_change_nothing(mlagents_style, configure, hosted) -> None:
     configure("Treadmill", max_steps=18)
     line = ("learn", "config.yaml", "--seed=1", *hosted("treadmill"))
@@ -285,18 +222,6 @@ def test_flags_of_the_past_are_answered_and_change_nothing(mlagents_style, confi
     assert "the --load option is deprecated and has no effect: use --resume instead" in said.out
     assert "the --train option is deprecated and has no effect" in said.out
     assert mlagents_style(*line, "--load").code == 2, "--load resumes nothing: the run id is taken"
-
-
-@pytest.mark.process
-def test_help_needs_neither_torch_nor_grpc() -> None:
-    source = (
-        "import sys\n"
-        "from trainer_service.cli import main\n"
-        "try:\n    main(['learn', '--help'])\n"
-        "except SystemExit:\n    sys.exit(bool({'torch', 'grpc'} & set(sys.modules)))\n"
-    )
-    said = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, check=True)
-    assert "--num-envs" in said.stdout
 
 
 @pytest.mark.process

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
+from trainer_service.cli import main
 from trainer_service.commands.parser import GROUPS, build_parser
 
 FLAGS = {
@@ -84,54 +87,42 @@ def test_everything_after_env_args_is_the_simulators() -> None:
     assert parsed["env_args"] == ["--run-id=b", "--num-envs", "3", "extra"]
 
 
+@pytest.fixture
+def refused(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
+    """Types words that must be refused; returns what is said of them."""
+
+    def run(*words: str) -> str:
+        with pytest.raises(SystemExit) as leaving:
+            main(words)
+        assert leaving.value.code == 2
+        return capsys.readouterr().err
+
+    return run
+
+
 @pytest.mark.parametrize(
     ("typed", "meant"),
     [
-        ("--run_id=x", "--run-id"),
-        ("--num-evns=2", "--num-envs"),
-        ("--no-grafics", "--no-graphics"),
-        ("--mlagents-port=5004", "--port"),
+        ("learn --run_id=x", "--run-id"),
+        ("learn --no-grafics", "--no-graphics"),
+        ("learn --mlagents-port=5004", "--port"),
+        ("train config.yaml", "learn"),
+        ("lern config.yaml", "learn"),
+        ("mlagents-push-to-hf config.yaml", "push"),
+        ("eval config.yaml", "evaluate"),
     ],
 )
-def test_a_flag_that_is_none_has_its_nearest(
-    typed: str, meant: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    from trainer_service.cli import main
-
-    with pytest.raises(SystemExit) as leaving:
-        main(["learn", typed])
-    assert leaving.value.code == 2
-    assert f"did you mean '{meant}'?" in capsys.readouterr().err
+def test_a_word_that_is_none_has_its_nearest(refused: Callable[..., str], typed: str, meant: str) -> None:
+    assert refused(*typed.split()).endswith(f"(did you mean '{meant}'?)\n")
 
 
-@pytest.mark.parametrize(
-    ("typed", "meant"),
-    [("train", "learn"), ("lern", "learn"), ("mlagents-push-to-hf", "push"), ("eval", "evaluate")],
-)
-def test_a_command_that_is_none_has_its_nearest(
-    typed: str, meant: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    from trainer_service.cli import main
-
-    with pytest.raises(SystemExit) as leaving:
-        main([typed, "config.yaml"])
-    assert leaving.value.code == 2
-    assert capsys.readouterr().err.endswith(f"(did you mean '{meant}'?)\n")
-
-
-def test_a_slip_in_a_flag_costs_one_line_of_usage(capsys: pytest.CaptureFixture[str]) -> None:
-    from trainer_service.cli import main
-
-    with pytest.raises(SystemExit):
-        main(["learn", "--num-evns=2"])
-    usage, error = capsys.readouterr().err.splitlines()
+def test_a_slip_in_a_flag_costs_one_line_of_usage(refused: Callable[..., str]) -> None:
+    usage, error = refused("learn", "--num-evns=2").splitlines()
     assert usage.startswith("usage: mlagents-style learn ")
     assert error.startswith("mlagents-style learn: error: unrecognized arguments: --num-evns=2")
 
 
 def test_the_program_alone_lists_its_commands_in_groups(capsys: pytest.CaptureFixture[str]) -> None:
-    from trainer_service.cli import main
-
     assert main([]) == 0
     said = capsys.readouterr().out
     for title, group in GROUPS.items():
@@ -154,19 +145,12 @@ def test_the_program_alone_lists_its_commands_in_groups(capsys: pytest.CaptureFi
     ],
 )
 def test_a_flag_that_takes_a_number_says_what_came(
-    words: list[str], message: str, capsys: pytest.CaptureFixture[str]
+    refused: Callable[..., str], words: list[str], message: str
 ) -> None:
-    from trainer_service.cli import main
-
-    with pytest.raises(SystemExit) as leaving:
-        main(words)
-    assert leaving.value.code == 2
-    assert capsys.readouterr().err.endswith(f"error: {message}\n")
+    assert refused(*words).endswith(f"error: {message}\n")
 
 
 def test_help_can_be_piped_on_windows(capsys: pytest.CaptureFixture[str]) -> None:
-    from trainer_service.cli import main
-
     for command in ([], ["learn"], ["check"], ["evaluate"], ["export"], ["import-checkpoint"], ["doctor"]):
         with pytest.raises(SystemExit):
             main([*command, "--help"])

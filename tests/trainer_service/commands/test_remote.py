@@ -35,16 +35,8 @@ def learn(start, configure) -> Callable[..., Any]:
 
     def run(*flags: str) -> tuple[Any, str]:
         # A new interpreter: what gRPC may log is settled before it is loaded.
-        line = (
-            "-um",
-            "trainer_service",
-            "learn",
-            "config.yaml",
-            "--run-id=far",
-            "--port=0",
-            "--timeout-wait=60",
-        )
-        running = start(*line, *flags, program=sys.executable)
+        line = "-um trainer_service learn config.yaml --run-id=far --port=0 --timeout-wait=60"
+        running = start(*line.split(), *flags, program=sys.executable)
         said = running.until("join: ")
         return running, said.partition("join: ")[2].strip()
 
@@ -98,17 +90,31 @@ def test_without_flags_nothing_listens_beyond_this_machine(start, configure, use
     assert not user.exists()
 
 
+CODE = JoinCode(("192.0.2.1:5005",), "t" * 24, b"\x01" * 32).text()
+NO_CODE = f"expected a code, or one in the environment variable {JOIN_VARIABLE}"
+
+
 @pytest.mark.parametrize(
-    ("flags", "expected"),
+    ("line", "expected"),
     [
-        (["--join=5004"], "join code: expected TS1-… as the trainer prints it, got '5004'"),
-        (["--join"], f"expected a code, or one in the environment variable {JOIN_VARIABLE}"),
-        (["--address=trainer:5005"], "--address: expected --join with it"),
-        (["--address=trainer"], "address: expected HOST:PORT, got 'trainer'"),
+        ("simulate sim:basic --join=5004", "join code: expected TS1-… as the trainer prints it, got '5004'"),
+        ("simulate sim:basic --join", NO_CODE),
+        ("simulate sim:basic --address=trainer:5005", "--address: expected --join with it"),
+        ("simulate sim:basic --address=trainer", "address: expected HOST:PORT, got 'trainer'"),
+        ("relay", NO_CODE),
+        ("relay --address=192.0.2.1:5004", "192.0.2.1:5004: expected --join beside an address of another"),
+        ("relay --address=localhost", "address: expected HOST:PORT, got 'localhost'"),
+        ("relay --join=SWMTKN-1", "join code: expected TS1-… as the trainer prints it, got 'SWMTKN-1'"),
+        (f"relay --join={CODE} --env=sim:none", "sim:none: no such scene"),
+        (f"relay --join={CODE} --env=no/such/build", "env 'no/such/build': no such program"),
+        (f"relay --join={CODE} --num-envs=0", "env_settings.num_envs"),
     ],
 )
-def test_flags_of_simulate(mlagents_style, flags: list[str], expected: str) -> None:
-    said = mlagents_style("simulate", "sim:basic", *flags)
+def test_flags_of_simulate_and_relay(
+    mlagents_style, monkeypatch: pytest.MonkeyPatch, line: str, expected: str
+) -> None:
+    monkeypatch.delenv(JOIN_VARIABLE, raising=False)
+    said = mlagents_style(*line.split())
     assert said.code == 2
     assert expected in said.err
     assert "Traceback" not in said.err

@@ -13,15 +13,16 @@ from typing import Any
 import pytest
 import torch
 import yaml
+from behavior_worlds import flat
 from exported_models import assert_model_acts_as_policy
 from in_process_workers import learn_in_process, options_of
 from installed_plugins import EXAMPLE, install_example
+from run_files import assert_same_state, checkpoint
 
 from trainer_service.config import TrainerSettings
 from trainer_service.learning.algorithms import Compute, make_learner
 from trainer_service.learning.algorithms.common.learner import Learner
 from trainer_service.running.policy import load_policy
-from trainer_service.running.runs.checkpoint import read_content
 from unity_bridge.simulators.academy import Academy
 from unity_bridge.simulators.registry import open_scene
 from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationSpec
@@ -29,36 +30,22 @@ from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationSpec
 A2C: Mapping[str, Any] = {
     "trainer_type": "a2c",
     "hyperparameters": {"batch_size": 64, "buffer_size": 128, "learning_rate_schedule": "constant"},
-    "network_settings": {"hidden_units": 16, "num_layers": 1, "normalize": True},
+    "network_settings": {
+        "hidden_units": 16, "num_layers": 1, "normalize": True, "encoder": "per_sensor",
+        "encoder_kwargs": {"features": 8},
+    },
     "reward_signals": {"extrinsic": {}, "curiosity": {"network_settings": {"hidden_units": 8}}},
     "time_horizon": 16,
     "max_steps": 400,
     "summary_freq": 200,
     "checkpoint_interval": 10**6,
-}
+}  # fmt: skip
 """Little work for everything that the algorithm can do."""
 
 
 @pytest.fixture
 def example(site: Path) -> None:
     install_example(site)
-
-
-def tensors(content: Any) -> list[Any]:
-    if isinstance(content, Mapping):
-        return [leaf for key in sorted(content, key=str) for leaf in tensors(content[key])]
-    return [leaf for each in content for leaf in tensors(each)] if isinstance(content, list) else [content]
-
-
-def assert_equal_states(left: Any, right: Any) -> None:
-    ours, theirs = tensors(left), tensors(right)
-    assert len(ours) == len(theirs) > 20
-    for one, other in zip(ours, theirs, strict=True):
-        assert torch.equal(one, other) if isinstance(one, torch.Tensor) else one == other
-
-
-def state_of(run_id: str, behavior: str) -> Any:
-    return read_content(Path("results", run_id, behavior, "checkpoint.safetensors"))
 
 
 def test_the_algorithm_learns_resumes_plays_and_is_exported(
@@ -78,12 +65,12 @@ def test_the_algorithm_learns_resumes_plays_and_is_exported(
     learn("straight", 432)
     learn("parted", 216)
     assert "Plugin algorithms.a2c of example-plugin 0.1.0." in learn("parted", 432, "--resume").out
-    assert_equal_states(
-        state_of("parted", "Treadmill")["algorithm"], state_of("straight", "Treadmill")["algorithm"]
-    )
+    assert_same_state("parted", "straight", "Treadmill")
+    assert any("encoder.own.module" in name for name in flat(checkpoint("parted", "Treadmill")["algorithm"]))
     written = yaml.safe_load(Path("results/parted/configuration.yaml").read_text())
     assert written["plugins"] == {
-        "algorithms.a2c": "example-plugin 0.1.0", "callbacks.best_return": "example-plugin 0.1.0"
+        "algorithms.a2c": "example-plugin 0.1.0", "callbacks.best_return": "example-plugin 0.1.0",
+        "observation_encoders.per_sensor": "example-plugin 0.1.0",
     }  # fmt: skip
     assert Path("results/parted/best_return.txt").read_text().startswith("Treadmill: ")
     said = mlagents_style("evaluate", "parted", "--episodes=4", "--json")
@@ -99,7 +86,10 @@ def test_encoder_reward_signal_and_simulator_take_part_in_runs(
     example: None, mlagents_style: Callable[..., Any], configure: Callable[..., Path]
 ) -> None:
     signals = {"extrinsic": {}, "effort": {"strength": 0.1}}
-    configure("HotCold", **{**A2C, "trainer_type": "ppo", "reward_signals": signals})
+    network = {"hidden_units": 16, "num_layers": 1}
+    configure(
+        "HotCold", **{**A2C, "trainer_type": "ppo", "reward_signals": signals, "network_settings": network}
+    )
     said = mlagents_style(
         "learn", "config.yaml", "--env=hotcold:9", "--run-id=game", "--seed=1", "--track=csv"
     )
@@ -144,17 +134,8 @@ def test_rollout_workers_act_with_the_algorithm(example: None, tmp_path: Path) -
 @pytest.mark.timeout(300)
 def test_pip_installs_it_and_its_own_tests_pass(tmp_path: Path) -> None:
     target = tmp_path / "installed"
-    command = [
-        sys.executable,
-        "-m",
-        "pip",
-        "install",
-        "-q",
-        "--no-deps",
-        "--target",
-        str(target),
-        str(EXAMPLE),
-    ]
+    pip = [sys.executable, "-m", "pip", "install", "-q", "--no-deps"]
+    command = [*pip, "--target", str(target), str(EXAMPLE)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         pytest.skip(f"nothing can be installed here: {done.stderr.strip().splitlines()[-1]}")

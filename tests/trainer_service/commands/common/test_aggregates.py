@@ -28,10 +28,6 @@ def test_a_quarter_is_left_out_at_each_end(scores: list[float], mean: float) -> 
     assert interquartile_mean(np.array(scores)) == mean
 
 
-def test_means_are_taken_over_the_last_axis() -> None:
-    assert interquartile_mean(np.array([[1.0, 3.0], [5.0, 9.0]])).tolist() == [2.0, 7.0]
-
-
 def test_ties_count_half_in_the_probability_of_improvement() -> None:
     # Of the pairs (2, 1), (2, 2), (2, 5), (9, 1), (9, 2), (9, 5) four are won, one is drawn.
     share = probability_of_improvement(np.array([2.0, 9.0]), np.array([1.0, 2.0, 5.0]))
@@ -57,11 +53,6 @@ def test_intervals_are_those_of_the_exact_bootstrap() -> None:
     assert estimate(interquartile_mean, scores, strata, confidence=0.8) == (0.0, 0.0, 0.5)
     assert estimate(interquartile_mean, scores, strata, confidence=0.95) == (0.0, 0.0, 1.0)
     assert estimate(interquartile_mean, scores, strata, confidence=0.4) == (0.0, 0.0, 0.0)
-
-
-def test_strata_of_equal_runs_leave_nothing_to_chance() -> None:
-    scores, strata = np.array([0.0, 0.0, 10.0, 10.0]), np.array([0, 0, 1, 1])
-    assert estimate(interquartile_mean, scores, strata) == (5.0, 5.0, 5.0)
 
 
 def test_single_runs_have_no_interval() -> None:

@@ -35,10 +35,6 @@ def test_keywords_lie_over_any_kind_of_configuration(kind: str, tmp_path: Path) 
     assert (options.env_settings.seed, options.env_settings.num_areas) == (7, 2)
 
 
-def test_without_a_configuration_any_behavior_is_trained() -> None:
-    assert read_configuration(None, {}).options.behavior_settings("Any").trainer_type == "ppo"
-
-
 def test_mistakes_are_named() -> None:
     with pytest.raises(ConfigError, match=r"default_settings\.max_step: .*max_steps"):
         read_configuration({"trainer_type": "ppo", "max_step": 9}, {})

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -61,12 +59,3 @@ def test_an_argument_that_is_none_is_refused_with_the_nearest() -> None:
 def test_the_simulator_is_named_by_env_alone() -> None:
     with pytest.raises(TypeError, match="unexpected keyword argument 'env_path'"):
         trainer_service.train(None, env_path="sim:basic")  # type: ignore[call-arg]
-
-
-@pytest.mark.process
-def test_help_needs_neither_pydantic_nor_torch() -> None:
-    program = (
-        "import sys; import trainer_service.commands.parser; print({'torch', 'pydantic'} & set(sys.modules))"
-    )
-    said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert said.stdout == "set()\n"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,16 +22,9 @@ def groups_of(paths: Sequence[Path], by: GroupBy = "config") -> dict[str, list[s
     return {group.name: [run.name for run in group.runs] for group in group_runs([*map(read_run, paths)], by)}
 
 
-def comparison_of(
-    *paths: Path,
-    by: GroupBy = "config",
-    metric: str | None = None,
-    behavior: str | None = None,
-    threshold: float | None = None,
-    until: int | None = None,
-) -> Comparison:
-    groups = group_runs([*map(read_run, paths)], by)
-    return compare(groups, metric=metric, behavior=behavior, threshold=threshold, until=until)
+def comparison_of(*paths: Path, **how: Any) -> Comparison:
+    usual = dict.fromkeys(("metric", "behavior", "threshold", "until"))
+    return compare(group_runs([*map(read_run, paths)], "config"), **{**usual, **how})
 
 
 def test_runs_that_differ_in_seeds_only_are_one_group(make_run: MakeRun) -> None:
@@ -39,23 +33,14 @@ def test_runs_that_differ_in_seeds_only_are_one_group(make_run: MakeRun) -> None
     assert groups_of([*fast, slow]) == {"fast": ["fast-seed1", "fast-seed2"], "slow": ["slow"]}
 
 
-def test_seeds_of_lessons_and_files_do_not_part_runs(make_run: MakeRun) -> None:
+def test_seeds_of_lessons_and_the_place_of_simulators_do_not_part_runs(make_run: MakeRun) -> None:
     runs = [make_run(name) for name in ("a1", "a2")]
     for i, run in enumerate(runs):
-        text = (run / "configuration.yaml").read_text(encoding="utf-8")
-        sampler = f"environment_parameters: {{size: {{sampler_parameters: {{seed: {i}, min_value: 1}}}}}}\n"
-        (run / "configuration.yaml").write_text(
-            f"{text}{sampler}debug: {bool(i)}\n".lower(), encoding="utf-8"
-        )
-    assert groups_of(runs) == {"a": ["a1", "a2"]}
-
-
-def test_the_place_of_the_simulator_does_not_part_runs(make_run: MakeRun) -> None:
-    runs = [make_run(name) for name in ("a1", "a2")]
-    for run, isolate in zip(runs, (True, "auto"), strict=True):
-        written = yaml.safe_load((run / "configuration.yaml").read_text(encoding="utf-8"))
-        written.setdefault("env_settings", {})["isolate"] = isolate
-        (run / "configuration.yaml").write_text(yaml.safe_dump(written), encoding="utf-8")
+        written = yaml.safe_load((run / "configuration.yaml").read_text())
+        written["environment_parameters"] = {"size": {"sampler_parameters": {"seed": i, "min_value": 1}}}
+        written["debug"] = bool(i)
+        written["env_settings"]["isolate"] = (True, "auto")[i]
+        (run / "configuration.yaml").write_text(yaml.safe_dump(written))
     assert groups_of(runs) == {"a": ["a1", "a2"]}
 
 
@@ -129,14 +114,8 @@ def test_unequal_lengths_are_said_and_can_be_cut(make_run: MakeRun) -> None:
 
 def test_group_returns_count_where_all_runs_have_them(make_run: MakeRun) -> None:
     def run(name: str, group_return: float | None) -> Path:
-        row = {
-            "behavior": "Ball",
-            "step": 10,
-            "wall_s": 1.0,
-            "mean_return": 1.0,
-            "mean_group_return": group_return,
-        }
-        return make_run(name, rows=[row])
+        row = {"behavior": "Ball", "step": 10, "wall_s": 1.0, "mean_return": 1.0}
+        return make_run(name, rows=[{**row, "mean_group_return": group_return}])
 
     one, two, alone = run("one", 5.0), run("two", 6.0), run("alone", None)
     assert comparison_of(one, two).metrics == {"Ball": "mean_group_return"}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,6 @@ from trainer_service.commands.demos.cloning import OfflineCloning, cloning_setti
 from trainer_service.config import TrainerSettings
 from trainer_service.errors import UserError
 from trainer_service.learning.algorithms import Compute
-from trainer_service.learning.networks.policies.action_heads import ActionHeads
 from trainer_service.running.behaviors.behavior import Behavior
 from trainer_service.running.training.compute import choose_device
 from unity_bridge.specs import GLOBAL_STATE, ActionSpec, BehaviorSpec, ObservationSpec
@@ -30,16 +28,8 @@ def rows(run: str) -> list[dict[str, Any]]:
 
 
 def record(mlagents_style, scene: str, episodes: int, *flags: object) -> None:
-    said = mlagents_style(
-        "record-demo",
-        f"sim:{scene}",
-        "--policy=heuristic",
-        "-o",
-        "expert.demo",
-        "--episodes",
-        episodes,
-        *flags,
-    )
+    line = ("record-demo", f"sim:{scene}", "--policy=heuristic", "--output=expert.demo")
+    said = mlagents_style(*line, f"--episodes={episodes}", *flags)
     assert said.code == 0, said.err
 
 
@@ -166,15 +156,6 @@ def test_weights_of_the_smallest_held_out_loss_are_kept(write_demo, shown) -> No
     assert behavior.learner.cloning.evaluate(cloning.held_out).loss == pytest.approx(losses[best])
 
 
-def test_deviation_of_continuous_actions_stays_for_exploration(write_demo, shown) -> None:
-    path = write_demo(BehaviorSpec((VECTOR,), ActionSpec(1, (2,))), *episodes_of(shown, 5))
-    cloning, behavior = prepared(path)
-    for _ in range(3):
-        cloning.learn_epoch()
-    heads = [each for each in behavior.learner.networks["network"].modules() if isinstance(each, ActionHeads)]
-    assert [each.log_sigma.tolist() for each in heads if each.log_sigma is not None] == [[0.0]]
-
-
 def test_a_global_state_is_not_learned_from(write_demo, shown) -> None:
     state = ObservationSpec(GLOBAL_STATE, (3,))
     shows = [
@@ -235,30 +216,6 @@ def test_what_cannot_be_cloned_is_named(
     assert words in said.err
     assert "Traceback" not in said.err
     assert not Path("results").exists()
-
-
-@pytest.mark.process
-@pytest.mark.probe
-def test_a_killed_clone_leaves_a_checkpoint_to_resume_from(
-    mlagents_style, configure, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    record(mlagents_style, "basic", 5)
-    configure("Basic", max_steps=400)
-    learn_epoch = OfflineCloning.learn_epoch
-
-    def copied(cloning: OfflineCloning) -> dict[str, float]:
-        if len(rows("shown")) == 2 and not Path("results/killed").exists():
-            shutil.copytree("results/shown", "results/killed", ignore=shutil.ignore_patterns(".lock"))
-        return learn_epoch(cloning)
-
-    monkeypatch.setattr(OfflineCloning, "learn_epoch", copied)
-    assert (
-        mlagents_style("clone", "config.yaml", "--demo=expert.demo", "--run-id=shown", "--epochs=3").code == 0
-    )
-    line = ("learn", "config.yaml", "--env=sim:basic", "--run-id=killed", "--resume")
-    said = mlagents_style(*line)
-    assert said.code == 0, said.err
-    assert "Resum" in said.out
 
 
 @pytest.mark.probe

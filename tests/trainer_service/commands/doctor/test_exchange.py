@@ -3,7 +3,6 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
 from pursuit_groups import SPECS
 
@@ -15,8 +14,6 @@ from trainer_service.commands.doctor.exchange import (
 )
 from trainer_service.commands.doctor.report import Finding
 from trainer_service.config import RunOptions
-from unity_bridge.specs import ActionSpec
-from unity_bridge.steps import StepBatch, first_allowed
 
 pytestmark = pytest.mark.process
 
@@ -36,23 +33,6 @@ def test_the_bundled_simulator_really_converses() -> None:
     assert finding.verdict == "ok", finding
     assert "20 messages" in finding.found
     assert "Basic?team=0" in finding.found
-
-
-def test_actions_are_the_first_that_are_allowed() -> None:
-    allowed = np.array([[True] * 5, [False, True, False, False, True], [False, True, True, True, False]])
-    batch = StepBatch(
-        agent_ids=np.arange(3),
-        observations=(),
-        rewards=np.zeros(3, np.float32),
-        terminated=np.array([True, False, False]),
-        truncated=np.zeros(3, np.bool_),
-        allowed_actions=allowed,
-        group_ids=np.zeros(3, np.int64),
-        group_rewards=np.zeros(3, np.float32),
-    )
-    actions = first_allowed(batch, ActionSpec(2, (2, 3)))
-    np.testing.assert_array_equal(actions.discrete, [[1, 2], [1, 0]])
-    assert actions.continuous.shape == (2, 2)
 
 
 def test_a_simulator_and_a_configuration_that_fit() -> None:

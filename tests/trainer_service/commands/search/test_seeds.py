@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
-import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -13,7 +11,8 @@ from typing import Any
 
 import pytest
 import yaml
-from processes import Process, wait_until
+from processes import Process
+from run_files import write_end
 
 import trainer_service
 from trainer_service.cli import main
@@ -45,16 +44,11 @@ def leave_run(
 ) -> Path:
     """Writes what a run leaves that saved its last checkpoint at a step."""
     folder = tmp_path / run_id
-    (folder / "run_logs").mkdir(parents=True)
+    write_end(folder, end, Ball=step)
     values = {"behaviors": {"Ball": {"max_steps": max_steps}}, "max_env_steps": None}
     (folder / "configuration.yaml").write_text(yaml.safe_dump(values))
-    (folder / "metrics.jsonl").write_text(
-        json.dumps({"behavior": "Ball", "step": step, "mean_return": 1.0}) + "\n"
-    )
-    record = {"steps": step, "file_path": "x.safetensors", "reward": 1.0, "creation_time": 0.0}
-    status = {"Ball": {"checkpoints": [record], "final_checkpoint": record}}
-    (folder / "run_logs" / "training_status.json").write_text(json.dumps(status))
-    (folder / "run_logs" / "timers.json").write_text(json.dumps({"metadata": {"end": end, "ended_by": "?"}}))
+    row = {"behavior": "Ball", "step": step, "mean_return": 1.0}
+    (folder / "metrics.jsonl").write_text(f"{json.dumps(row)}\n")
     return folder
 
 
@@ -180,27 +174,6 @@ def test_an_id_stands_for_its_runs_with_several_seeds(
 @pytest.fixture
 def learn(start: Callable[..., Process]) -> Callable[..., Process]:
     return partial(start, "learn", *BASIC)
-
-
-def state(workplace: Path, run_id: str) -> bytes:
-    return (workplace / "results" / run_id / "Basic" / "checkpoint.safetensors").read_bytes()
-
-
-@pytest.mark.thorough
-@pytest.mark.skipif(sys.platform == "win32", reason="the watchdog is a POSIX shell")
-def test_killed_seeds_are_resumed_as_a_whole(learn: Callable[..., Process], workplace: Path) -> None:
-    flags = ("--run-id=b", "--seeds=1-2", "--jobs=1")
-    killed = learn(*flags)
-    second = workplace / "results" / "b-2"
-    wait_until((second / "metrics.jsonl").is_file, "a summary of the second run")
-    killed.signal(signal.SIGKILL)
-    assert killed.end() == -signal.SIGKILL
-    resumed = learn(*flags, "--resume")
-    assert resumed.end() == 0, resumed.output
-    assert "b-1 has finished." in resumed.output
-    assert "b-2: resumed with seed 2." in resumed.output
-    assert "2 of 2 runs finished" in resumed.output
-    assert "Resuming 'Basic' from step" in (second / "run_logs" / "job.log").read_text()
 
 
 def test_a_failed_run_is_told_with_its_last_lines(learn: Callable[..., Process], workplace: Path) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from trainer_service.commands.search.space import Parameter, Space, read_space, require_valid, with_values
+from trainer_service.commands.search.space import Parameter, read_space, require_valid, with_values
 from trainer_service.errors import ConfigError
 
 RATE = "behaviors.Basic.hyperparameters.learning_rate"
@@ -16,10 +16,6 @@ BATCH = "behaviors.Basic.hyperparameters.batch_size"
 TYPE = "behaviors.Basic.trainer_type"
 TAU = "behaviors.Basic.hyperparameters.tau"
 CONFIGURATION = {"behaviors": {"Basic": {"trainer_type": "ppo", "max_steps": 2000}}}
-
-
-def space_of(**parameters: Mapping[str, Any]) -> Space:
-    return read_space(parameters)
 
 
 def mistakes_in(parameters: Mapping[str, Any]) -> str:
@@ -122,17 +118,6 @@ def test_values_lie_over_the_configuration() -> None:
     assert CONFIGURATION["behaviors"]["Basic"]["max_steps"] == 2000
 
 
-def test_valid_space_of_two_trainer_types() -> None:
-    space = read_space(
-        {
-            TYPE: {"choices": ["ppo", "sac"]},
-            TAU: {"low": 0.001, "high": 0.01, "when": {TYPE: "sac"}},
-            "behaviors.Basic.hyperparameters.lambd": {"low": 0.9, "high": 1.0, "when": {TYPE: "ppo"}},
-        }
-    )
-    require_valid(space, CONFIGURATION, "space.yaml")
-
-
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [
@@ -170,7 +155,7 @@ def test_parameter_whose_condition_fails_is_not_tried() -> None:
 
 
 def test_corners_hold_every_pair_of_extremes() -> None:
-    space = space_of(a={"low": 0, "high": 1}, b={"choices": ["x", "y"]}, c={"low": 1, "high": 3, "int": True})
-    corners = list(space.corners())
+    number, choice = {"low": 0, "high": 1}, {"choices": ["x", "y"]}
+    corners = list(read_space({"a": number, "b": choice, "c": {**number, "int": True}}).corners())
     for one, other in (("a", "b"), ("a", "c"), ("b", "c")):
         assert len({(corner[one], corner[other]) for corner in corners}) == 4

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import yaml
+from run_files import write_end
 
 from trainer_service.cli import main
 from trainer_service.running.runs.lock import FileLock
@@ -42,19 +43,6 @@ def locked() -> Iterator[None]:
     lock.release()
 
 
-def end(end: str, ended_by: str, **steps: int) -> None:
-    """Writes what a run leaves that saved its last checkpoints at these steps."""
-    logs = RUN / "run_logs"
-    logs.mkdir()
-    records = {
-        name: {"steps": step, "file_path": "x.safetensors", "reward": 1.0, "creation_time": 0.0}
-        for name, step in steps.items()
-    }
-    status = {name: {"checkpoints": [each], "final_checkpoint": each} for name, each in records.items()}
-    (logs / "training_status.json").write_text(json.dumps(status))
-    (logs / "timers.json").write_text(json.dumps({"metadata": {"end": end, "ended_by": ended_by}}))
-
-
 @pytest.fixture
 def status(capsys: pytest.CaptureFixture[str]) -> Callable[[], tuple[int, dict[str, Any]]]:
     def ask() -> tuple[int, dict[str, Any]]:
@@ -71,12 +59,8 @@ def test_a_run_that_goes_on_is_running(status) -> None:
         code, told = status()
     assert (code, told["state"], told["process"]) == (0, "running", os.getpid())
     ball, pad = told["behaviors"]["Ball"], told["behaviors"]["Pad"]
-    assert (ball["step"], ball["max_steps"], ball["mean_return"], ball["steps_per_s"]) == (
-        400,
-        1000,
-        1.5,
-        50.0,
-    )
+    told_of_ball = [ball[key] for key in ("step", "max_steps", "mean_return", "steps_per_s")]
+    assert told_of_ball == [400, 1000, 1.5, 50.0]
     assert 60 <= told["last_line_age_s"] <= ball["last_summary_age_s"] < 600
     assert pad["last_summary_age_s"] == pytest.approx(ball["last_summary_age_s"] + 10, abs=0.01)
     assert ball["checkpoint_age_s"] is ball["checkpoint_step"] is None
@@ -94,7 +78,7 @@ def test_a_run_that_goes_on_is_running(status) -> None:
 def test_the_exit_code_tells_how_a_run_ended(
     status, how: str, why: str, steps: int, state: str, code: int
 ) -> None:
-    end(how, why, Ball=steps, Pad=steps)
+    write_end(RUN, how, why, Ball=steps, Pad=steps)
     assert status()[0] == code
     told = status()[1]
     assert (told["state"], told["ended_by"], told["ok"]) == (state, why, code == 0)
@@ -107,7 +91,7 @@ def test_a_run_that_was_killed_is_broken_off(status) -> None:
 
 
 def test_the_words_name_steps_returns_and_ages(capsys: pytest.CaptureFixture[str]) -> None:
-    end("failed", "CUDA \x1b[2J is gone", Ball=400, Pad=100)
+    write_end(RUN, "failed", "CUDA \x1b[2J is gone", Ball=400, Pad=100)
     (RUN / "Ball").mkdir()
     (RUN / "Ball" / "checkpoint.safetensors").touch()
     assert main(["status", str(RUN)]) == 1

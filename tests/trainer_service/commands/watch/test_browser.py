@@ -151,31 +151,3 @@ def test_the_agent_follows_the_sticks_and_the_cross_of_a_gamepad(browser: Any, t
             browser.execute_script(f"pad.buttons[{button}].pressed = false")
             wait_for(lambda: taken(browser) == ["stay=taken"])
         check_requests(browser, page)
-
-
-def test_the_page_of_a_run_that_learns_fits_every_screen(browser: Any, tmp_path: Path) -> None:
-    run = (
-        "learn",
-        "3dball",
-        "--env=sim:3dball",
-        "--run-id=seen",
-        "--watch",
-        "--set=behaviors.3DBall.summary_freq=3000",
-        "--set=behaviors.3DBall.max_steps=100000000",  # it learns as long as the browser looks
-    )
-    with opened(browser, *run, cwd=tmp_path) as page:
-        wait_for(lambda: int(browser.find_element("id", "curve").get_attribute("data-points") or 0) > 1)
-        check_fit(browser)
-        check_requests(browser, page)
-
-
-def test_keys_on_the_screen_act_like_those_of_a_keyboard(browser: Any, tmp_path: Path) -> None:
-    with opened(browser, "watch", "sim:basic", "--expert", "--env-args", "--agents", "1", cwd=tmp_path):
-        wait_for(lambda: bool(taken(browser)[0]))
-        browser.find_element("id", "control").click()
-        wait_for(lambda: taken(browser) == ["stay=taken"])
-        event = "document.querySelector('#hints [data-code=ArrowLeft]').dispatchEvent(new PointerEvent('{}'))"
-        browser.execute_script(event.format("pointerdown"))
-        wait_for(lambda: taken(browser) == ["left=taken"])
-        browser.execute_script(event.format("pointerup"))
-        wait_for(lambda: taken(browser) == ["stay=taken"])

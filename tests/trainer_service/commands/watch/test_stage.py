@@ -71,12 +71,18 @@ def test_the_returns_are_those_of_the_watched_agent() -> None:
     assert frame["returns"][0] == pytest.approx(0.93)
 
 
-def test_a_person_moves_the_watched_agent_only() -> None:
-    scene, stage = open_scene("sim:basic", agents=2, rendered=True), Stage(person_plays=True)
+def person_in(scene: Scene, stage: Stage) -> tuple[PersonActors, Any]:
+    """A person who plays in a scene, and the tick that waits for an answer."""
     view = shown(scene, stage)
     actors = PersonActors(IdleActors(), stage.person, view)
     (tick,) = _step(view, stage)
     actors.declare(tick)
+    return actors, tick
+
+
+def test_a_person_moves_the_watched_agent_only() -> None:
+    scene, stage = open_scene("sim:basic", agents=2, rendered=True), Stage(person_plays=True)
+    actors, tick = person_in(scene, stage)
     stage.command({"do": "input", "continuous": [], "discrete": [2]})
     assert actors.act(tick)["Basic?team=0"].discrete.tolist() == [[2], [0]]
     stage.command({"do": "control", "value": False})
@@ -93,10 +99,7 @@ def test_a_person_moves_the_watched_agent_only() -> None:
 )
 def test_a_person_s_action_is_brought_into_range(given: dict[str, Any], expected: list[float]) -> None:
     scene, stage = open_scene("sim:3dball", agents=1, rendered=True), Stage(person_plays=True)
-    view = shown(scene, stage)
-    actors = PersonActors(IdleActors(), stage.person, view)
-    (tick,) = _step(view, stage)
-    actors.declare(tick)
+    actors, tick = person_in(scene, stage)
     stage.command({"do": "input", **given})
     assert actors.act(tick)["3DBall?team=0"].continuous.tolist() == [expected]
 
@@ -108,10 +111,7 @@ def test_a_person_s_choice_that_is_masked_or_none_is_the_first_allowed(
     wanted: list[int], expected: list[int]
 ) -> None:
     scene, stage = open_scene("sim:hybrid", agents=1, rendered=True), Stage(person_plays=True)
-    view = shown(scene, stage)
-    actors = PersonActors(IdleActors(), stage.person, view)
-    (tick,) = _step(view, stage)
-    actors.declare(tick)
+    actors, tick = person_in(scene, stage)
     ((behavior, batch),) = tick.steps.items()
     batch.allowed_actions[0] = [True, False, True, False, True, True]
     stage.command({"do": "input", "continuous": [], "discrete": wanted})
