@@ -9,9 +9,7 @@ import time
 from pathlib import Path
 
 from fault_counts import fault_counts
-from processes import pause, small_settings, write_configuration
-
-from trainer_service.running.interop.mlagents_checkpoint import load_source
+from processes import pause, small_settings, unreadable, write_configuration
 
 SAVED = re.compile(r"Saved \S+-(\d+)\.safetensors")
 RESUMED = re.compile(r"Resuming 'Basic' from step (\d+)")
@@ -39,7 +37,7 @@ def test_a_trainer_that_is_killed(scene, note, count: int) -> None:
     dice, checkpoints = random.Random(count), prepare(scene.folder)
     run = scene.learn(*FLAGS, "--force")
     run.wait_for_output("Saved ")
-    unreadable, lost, orphans, resumed, starting = 0, 0, 0, 0, 0
+    spoilt, lost, orphans, resumed, starting = 0, 0, 0, 0, 0
     known = 0
     for number in range(count):
         if number % 8 == 7:  # while it starts up
@@ -52,11 +50,7 @@ def test_a_trainer_that_is_killed(scene, note, count: int) -> None:
         run.end()
         known = max([known, *map(int, SAVED.findall(run.output))])
         orphans += len(run.orphans())
-        for path in checkpoints.rglob("*.safetensors"):
-            try:
-                load_source(path)
-            except Exception:
-                unreadable += 1
+        spoilt += unreadable(checkpoints)
         run = scene.learn(*FLAGS, "--resume")
         if number % 8 != 6:
             run.wait_for_output("Saved ")
@@ -70,9 +64,9 @@ def test_a_trainer_that_is_killed(scene, note, count: int) -> None:
     note(
         "trainer killed, `--resume` after each",
         f"{count} × kill −9, {starting} of them while starting; a save every {INTERVAL} steps",
-        f"{unreadable} unreadable files; {resumed} resumed, {lost} from older than the last that was announced; "
+        f"{spoilt} unreadable files; {resumed} resumed, {lost} from older than the last that was announced; "
         f"{orphans} orphans; {len(left)} temporary files; {len(numbered(checkpoints))} checkpoints of {KEPT} kept",
     )
     assert code == 0, run.output
-    assert (unreadable, lost, orphans, left) == (0, 0, 0, [])
+    assert (spoilt, lost, orphans, left) == (0, 0, 0, [])
     assert len(numbered(checkpoints)) <= KEPT + 1

@@ -1,20 +1,18 @@
-"""Slow, broken and cut connections, and the addresses from which one is accepted."""
+"""Cut connections, visitors that leave, and the addresses from which a connection is accepted."""
 
 from __future__ import annotations
 
-import re
+import random
 import secrets
-import signal
 import sys
-import time
 from collections import Counter
 
 import grpc
 import pytest
 from fault_counts import fault_counts
+from mutations import conversation
 from network_lines import Proxy
 from processes import (
-    Process,
     WaitTimeout,
     free_port,
     pause,
@@ -23,26 +21,20 @@ from processes import (
     wait_until,
     write_configuration,
 )
+from raw_clients import first_refusal
 
 from unity_bridge.remote.dialing import EXCHANGE, authorization, find_trainer
 from unity_bridge.remote.join_code import JoinCode
 from unity_bridge.remote.private_files import FOLDER_VARIABLE
 
 
-@pytest.fixture
-def listening(scene, request: pytest.FixtureRequest) -> tuple[Process, int]:
-    """A run, and where it listens; a test may choose its patience."""
+@fault_counts(None, 55)
+def test_a_line_that_is_cut(scene, note, count: int) -> None:
+    """A connection that is cut for ``count`` seconds goes on with the same conversation."""
     write_configuration(scene.folder, {"3DBall": small_settings()})
     port = free_port()
-    run = scene.learn(f"--port={port}", "--seed=1", f"--timeout-wait={getattr(request, 'param', 60)}")
+    run = scene.learn(f"--port={port}", "--seed=1", "--timeout-wait=60")
     run.wait_for_output("Listening on port")
-    return run, port
-
-
-@fault_counts(None, 55)
-def test_a_line_that_is_cut(scene, listening, note, count: int) -> None:
-    """A connection that is cut for ``count`` seconds goes on with the same conversation."""
-    run, port = listening
     with Proxy(port) as proxy:
         witness = scene.healthy(proxy.port)
         witness.go_on()
@@ -62,36 +54,6 @@ def test_a_line_that_is_cut(scene, listening, note, count: int) -> None:
         assert went_on
         assert run.output.count("Connected to ") == 1
         witness.destroy()
-
-
-@pytest.mark.parametrize("listening", [10], indirect=True)
-@fault_counts(None, 20)
-def test_attached_simulators_that_are_killed(scene, listening, note, count: int) -> None:
-    """A killed simulator is noticed at once, whichever side's turn it is."""
-    run, port = listening
-    witness = scene.healthy(port, pause_s=0.002)
-    witness.go_on()
-    noticed = []
-    for _ in range(count):
-        victim = scene.healthy(port, pause_s=0.05)  # nearly always its own turn
-        victim.go_on(3)
-        departed = departures(run)
-        began = time.monotonic()
-        victim.signal(signal.SIGKILL)
-        wait_until(lambda: departures(run) > departed, "its departure")  # noqa: B023
-        noticed.append(time.monotonic() - began)
-        victim.end()
-    witness.go_on()
-    note(
-        "attached simulators killed in their own turn",
-        f"{count}, `--timeout-wait=10`",
-        f"noticed after {max(noticed):.1f} s at most",
-    )
-    assert run.poll() is None
-
-
-def departures(run: Process) -> int:
-    return len(re.findall(r"closed its connection|silent for|is gone|broke off", run.output))
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::"])
@@ -129,3 +91,22 @@ def test_other_machines_come_in_only_with_a_token(scene, note, host: str, count:
     assert simulator.poll() is None
     assert run.output.count("Connected to ") == 1
     run.wait_for_output("Refused calls without a valid token")
+
+
+@pytest.mark.thorough
+def test_a_visitor_that_left_keeps_no_run_from_its_end(scene, note) -> None:
+    write_configuration(scene.folder, {}, default_settings=small_settings(max_steps=4000))
+    port = free_port()
+    run = scene.learn(f"--port={port}", "--seed=1", "--timeout-wait=3")
+    run.wait_for_output("Listening on port")
+    witness = scene.healthy(port)
+    run.wait_for_output("Connected new brain: 3DBall")
+    first_refusal(port, conversation(random.Random(1), "Other")[:3])
+    code = run.end(60)
+    note(
+        "a visitor declares a behavior and leaves",
+        "1",
+        f"exit code {code} at step {max(steps(run.output))} of 4000",
+    )
+    assert code == 0, run.output[-1500:]
+    assert witness.end() in (0, 4)

@@ -1,29 +1,16 @@
-"""Saves beside the loop: large ones, trainers that are killed and signals while one is written."""
+"""Saves beside the loop: trainers that are killed, and signals while one is written."""
 
 from __future__ import annotations
 
 import random
 import re
 import signal
-import time
-from pathlib import Path
-from typing import Any
 
-import pytest
 from fault_counts import fault_counts
-from processes import (
-    HealthySimulator,
-    Process,
-    free_port,
-    pause,
-    small_settings,
-    write_configuration,
-)
+from processes import pause, small_settings, unreadable, write_configuration
 
 from trainer_service.running.interop.mlagents_checkpoint import load_source
 
-LARGE = {"hidden_units": 2900, "num_layers": 2}
-"""Layers of 8.4 million weights each for actor and critic; with Adam's moments 200 MB."""
 SAC = {
     "trainer_type": "sac",
     "hyperparameters": {
@@ -38,43 +25,6 @@ TOGETHER = "'Basic' continues with its replay buffer."
 APART = re.compile(r"'Basic' continues from step (\d+) with a replay buffer that was saved at step (\d+)")
 
 
-def megabytes(*paths: Path) -> float:
-    return sum(path.stat().st_size for path in paths) / 1e6
-
-
-def served(scene, **settings: Any) -> tuple[Process, HealthySimulator, float]:
-    """A run, the healthy simulator that it serves, and the moment from which waits count."""
-    write_configuration(scene.folder, {"3DBall": small_settings(**settings)})
-    port = free_port()
-    run = scene.learn(f"--port={port}", "--seed=1")
-    run.wait_for_output("Listening on port")
-    healthy = scene.healthy(port, pause_s=0.005)
-    run.wait_for_output("Connected new brain: 3DBall")
-    healthy.go_on()
-    return run, healthy, time.monotonic()
-
-
-@pytest.mark.chaos
-@pytest.mark.timeout(600)
-def test_a_large_checkpoint(scene, note) -> None:
-    """No update falls in between, so waits are those of acting and of saving."""
-    hyper = {"batch_size": 64, "buffer_size": 10**7}
-    run, healthy, began = served(
-        scene, network_settings=LARGE, hyperparameters=hyper, checkpoint_interval=6000, keep_checkpoints=1
-    )
-    healthy.go_on(200)
-    quiet = healthy.longest_wait(began)
-    run.wait_for_output("Saved ", times=3, timeout_s=300)
-    waited = healthy.longest_wait(began)
-    (checkpoint,) = scene.folder.rglob("checkpoint.safetensors")
-    note(
-        f"a checkpoint of {megabytes(checkpoint):.0f} MB is saved",
-        "3 saves",
-        f"the healthy one waited {waited:.2f} s at most, and {quiet:.2f} s before the first save",
-    )
-    assert run.poll() is None, run.output
-
-
 @fault_counts(None, 60, minutes=60)
 def test_a_trainer_killed_with_a_replay_buffer(scene, note, count: int) -> None:
     """State and buffer are of one moment at every resume, or both steps are told."""
@@ -84,18 +34,14 @@ def test_a_trainer_killed_with_a_replay_buffer(scene, note, count: int) -> None:
     flags = ("--env=sim:basic", "--seed=1", "--num-envs=2")
     run = scene.learn(*flags, "--force")
     run.wait_for_output("Saved ")
-    together = apart = unreadable = 0
+    together = apart = spoilt = 0
     for _ in range(count):
         run.wait_for_output("Saved ")
         pause(dice.uniform(0.0, 0.5))
         run.signal(signal.SIGKILL)
         run.end()
         run.orphans()
-        for path in scene.folder.rglob("*.safetensors"):
-            try:
-                load_source(path)
-            except Exception:
-                unreadable += 1
+        spoilt += unreadable(scene.folder)
         run = scene.learn(*flags, "--resume")
         run.wait_for_output("continues ")
         run.wait_for_output("Saved ")
@@ -109,10 +55,10 @@ def test_a_trainer_killed_with_a_replay_buffer(scene, note, count: int) -> None:
         "trainer killed while it saves a replay buffer, too",
         f"{count} × kill −9; a save every 100 steps",
         f"{together} resumed with a buffer of the same moment, {apart} with another, which was told; "
-        f"{unreadable} unreadable files; {len(left)} temporary files",
+        f"{spoilt} unreadable files; {len(left)} temporary files",
     )
     assert code == 0, run.output
-    assert (together + apart, unreadable, left) == (count, 0, [])
+    assert (together + apart, spoilt, left) == (count, 0, [])
 
 
 def test_a_signal_while_a_save_is_written(scene, note) -> None:

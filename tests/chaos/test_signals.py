@@ -9,9 +9,7 @@ from collections import Counter
 
 import pytest
 from fault_counts import fault_counts
-from processes import Process, pause, small_settings, write_configuration
-
-from trainer_service.running.interop.mlagents_checkpoint import load_source
+from processes import Process, pause, small_settings, unreadable, write_configuration
 
 ALL = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 SLOWEST_S = 60.0
@@ -22,16 +20,6 @@ def start(scene, number: int) -> Process:
     write_configuration(scene.folder, {"Basic": small_settings(checkpoint_interval=2400, summary_freq=200)})
     flags = ("--env=sim:basic", "--num-envs=2", "--seed=1", f"--run-id=run-{number}", "--force")
     return scene.learn(*flags, cold=number % 5 == 4)  # what a user starts loads torch first
-
-
-def unreadable(scene, number: int) -> int:
-    found = 0
-    for path in (scene.folder / "results" / f"run-{number}").rglob("*.safetensors"):
-        try:
-            load_source(path)
-        except Exception:
-            found += 1
-    return found
 
 
 def checkpoints(scene, number: int) -> int:
@@ -57,7 +45,7 @@ def test_a_signal_at_any_moment(scene, note, count: int) -> None:
         codes[run.end(SLOWEST_S)] += 1
         took.append(time.monotonic() - asked)
         orphans += len(run.orphans())
-        damaged += unreadable(scene, number)
+        damaged += unreadable(scene.folder / "results" / f"run-{number}")
         unsaved += was_learning and not checkpoints(scene, number)
         tracebacks += "Traceback" in run.output
     note(
@@ -89,7 +77,7 @@ def test_a_second_signal(scene, note, count: int) -> None:
         codes[code] += 1
         took.append(time.monotonic() - asked)
         orphans += len(run.orphans())
-        damaged += unreadable(scene, number)
+        damaged += unreadable(scene.folder / "results" / f"run-{number}")
         tracebacks += "Traceback" in run.output
     note(
         "a second Ctrl-C",

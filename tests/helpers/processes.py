@@ -356,6 +356,19 @@ def steps(output: str) -> list[int]:
     return [int(number) for number in _STEP.findall(output)]
 
 
+def unreadable(folder: Path) -> int:
+    """How many of the checkpoints below a folder cannot be read."""
+    from trainer_service.running.interop.mlagents_checkpoint import load_source
+
+    found = 0
+    for path in folder.rglob("*.safetensors"):
+        try:
+            load_source(path)
+        except Exception:
+            found += 1
+    return found
+
+
 def _pids() -> Iterator[int]:
     return (int(path.name) for path in Path("/proc").glob("[0-9]*"))  # Linux only; none elsewhere
 

@@ -135,17 +135,12 @@ def _infinite_reward(message: UnityMessageProto, behavior: str) -> None:
     _first(message, behavior).reward = float("-inf")
 
 
-def _undescribed(message: UnityMessageProto, behavior: str) -> None:
-    message.unity_output.ClearField("rl_initialization_output")
-
-
 MISTAKES: Mapping[str, Callable[[UnityMessageProto, str], None]] = {
     "duplicate-ids": _duplicate_ids,
     "nan-observation": _nan_observation,
     "infinite-observation": _infinite_observation,
     "nan-reward": _nan_reward,
     "infinite-reward": _infinite_reward,
-    "undescribed": _undescribed,
 }
 
 

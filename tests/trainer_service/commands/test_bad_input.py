@@ -167,12 +167,6 @@ def test_a_program_that_exits_at_once_is_quoted(play) -> None:
     assert message.rstrip().endswith("the ball is lost")
 
 
-@posix_only
-def test_agents_without_a_description(play) -> None:
-    message = play("introduce", "confirm", "undescribed", code=2)
-    assert "behavior 'Walker?team=0': expected brain_parameters before any agent, got none" in message
-
-
 MISTAKES = {
     "garbage": "expected a UnityMessageProto, got 15 bytes",
     "duplicate-ids": "behavior 'Walker?team=0', agent 7: two rows of one message ask for a decision",
@@ -232,15 +226,6 @@ def test_a_behavior_without_settings(refused, configure, actor) -> None:
     assert "is 'Walkers' meant?" in message
 
 
-@posix_only
-def test_a_behavior_whose_name_leads_out_of_the_run(refused, workplace: Path, actor) -> None:
-    Path("config.yaml").write_text("default_settings: {trainer_type: ppo}\n")
-    env = actor("behavior=../../Walker?team=0", "introduce", "confirm", "forever")
-    message = refused("learn", "config.yaml", f"--env={env}", *ONCE)
-    assert "behavior name '../../Walker' must not contain slashes" in message
-    assert not list(workplace.rglob("*.safetensors"))
-
-
 def test_behaviors_of_lessons_and_targets_that_never_show_up_are_named(
     mlagents_style, workplace: Path
 ) -> None:
@@ -262,52 +247,18 @@ stop: {target_return: {Basic: -1000, Ghost: 1}}
 
 
 @posix_only
-def test_a_start_that_failed_keeps_no_run_id(refused, mlagents_style, configure, actor) -> None:
-    configure("Walker")
-    refused("learn", "config.yaml", f"--env={actor('exit=3')}", *ONCE)
-    env = actor("introduce", "confirm", "forever")
-    assert mlagents_style("learn", "config.yaml", f"--env={env}", *ONCE).code == 0
-
-
-@pytest.fixture
-def full_disk(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[Path], bool]], None]:
-    """Lets no file for which this holds find space."""
-
-    def fill(concerns: Callable[[Path], bool]) -> None:
-        replace = os.replace
-
-        def refuse(source: Any, target: Any) -> None:
-            if concerns(Path(target)):
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-            replace(source, target)
-
-        monkeypatch.setattr(os, "replace", refuse)
-
-    return fill
-
-
-@posix_only
-def test_a_temporarily_full_disk_costs_a_warning(mlagents_style, configure, hosted, full_disk) -> None:
-    configure("Treadmill", max_steps=72, checkpoint_interval=18)
-    full_disk(
-        lambda path: (
-            path.name in {"Treadmill-18.safetensors", "Treadmill-36.safetensors", "Treadmill-54.safetensors"}
-        )
-    )
-    said = mlagents_style("learn", "config.yaml", *ONCE, *hosted("treadmill"))
-    assert said.code == 0, said.err
-    assert (
-        "[WARNING] cannot write 'results/w/Treadmill/Treadmill-18.safetensors': No space left on device"
-        in said.out
-    )
-    assert read_content(Path("results/w/Treadmill/checkpoint.safetensors"))["step"] == 72
-
-
-@posix_only
-def test_a_disk_that_stays_full_leaves_the_last_checkpoint(refused, configure, hosted, full_disk) -> None:
+def test_a_disk_that_stays_full_leaves_the_last_checkpoint(
+    refused, configure, hosted, monkeypatch: pytest.MonkeyPatch
+) -> None:
     configure("Treadmill", max_steps=72, checkpoint_interval=36)
-    newest = Path("results/w/Treadmill/checkpoint.safetensors")
-    full_disk(lambda path: path == newest.absolute() and path.exists())
+    newest, replace = Path("results/w/Treadmill/checkpoint.safetensors"), os.replace
+
+    def refuse(source: Any, target: Any) -> None:
+        if Path(target) == newest.absolute() and newest.exists():
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        replace(source, target)
+
+    monkeypatch.setattr(os, "replace", refuse)
     message = refused("learn", "config.yaml", *ONCE, *hosted("treadmill"))
     assert f"cannot write '{newest}': No space left on device" in message
     assert read_content(newest)["step"] == 36
@@ -358,46 +309,3 @@ def test_a_damaged_checkpoint_is_named_before_anything_starts(
     }[command]
     assert f"'{checkpoint}'" in refused(*line)
     assert not Path("exploded").exists()
-
-
-@posix_only
-@pytest.mark.parametrize(
-    ("how", "settings", "expected"),
-    [
-        (
-            "--resume",
-            {"hidden_units": 16, "num_layers": 1},
-            "networks: network_settings.hidden_units was 8, now 16\n",
-        ),
-        (
-            "--initialize-from=w",
-            {"hidden_units": 8, "num_layers": 3, "memory": {"sequence_length": 8}},
-            "network_settings.num_layers was 1, now 3, network_settings.memory was not set, now set\n",
-        ),
-    ],
-)
-def test_a_checkpoint_of_other_networks_is_refused_by_key(
-    refused, mlagents_style, configure, hosted, how: str, settings: dict[str, Any], expected: str
-) -> None:
-    configure("Treadmill", max_steps=18)
-    assert mlagents_style("learn", "config.yaml", *ONCE, *hosted("treadmill")).code == 0
-    configure("Treadmill", max_steps=36, network_settings=settings)
-    message = refused(
-        "learn",
-        "config.yaml",
-        *ONCE,
-        f"--run-id={'w' if how == '--resume' else 'v'}",
-        how,
-        *hosted("treadmill"),
-    )
-    assert expected in message
-    assert read_content(Path("results/w/Treadmill/checkpoint.safetensors"))["step"] == 18
-
-
-@posix_only
-def test_a_checkpoint_of_another_body(refused, mlagents_style, configure, program, actor) -> None:
-    configure("Walker", max_steps=40)
-    env = actor("introduce", "confirm", "forever")
-    assert mlagents_style("learn", "config.yaml", f"--env={env}", *ONCE).code == 0
-    message = refused("learn", "config.yaml", f"--env={program('crowd')}", *ONCE, "--resume")
-    assert "behavior 'Walker' is not what its checkpoint was trained for: actions were " in message

@@ -142,30 +142,6 @@ def test_settings_and_other_details_are_in_the_log_of_the_run_alone(finished: tu
     assert said[: said.index(" Step: 400.")].count("\n") <= 8
 
 
-@pytest.mark.parametrize("trainer_type", ["ppo", "sac"])
-def test_a_run_that_failed_before_its_first_update_is_said_to_have_learned_nothing(
-    mlagents_style, configure, workplace, trainer_type: str
-) -> None:
-    settings = {"buffer_size": 64, "batch_size": 32}
-    common = {"trainer_type": trainer_type, "summary_freq": 100_000, "hyperparameters": settings}
-    configure("Basic", max_steps=20, **common)
-    line = ("learn", "config.yaml", "--env=sim:basic", "--run-id=t", "--seed=1")
-    assert mlagents_style(*line).code == 0
-    assert read_content(Path("results/t/Basic/checkpoint.safetensors"))["step"] > 0
-    refused = mlagents_style(*line)
-    assert refused.code == 2
-    assert (
-        "run id 't' is taken: 'results/t' holds an earlier run, but nothing was learned in it yet"
-        in refused.err
-    )
-    assert "--force" in refused.err
-
-    configure("Basic", max_steps=200, **common)
-    assert mlagents_style(*line, "--force").code == 0
-    assert not Path("results/t/metrics.jsonl").exists()
-    assert "nothing was learned" not in mlagents_style(*line).err
-
-
 def test_a_taken_run_id_is_refused_with_three_ways_out(mlagents_style, configure, hosted) -> None:
     configure("Treadmill", max_steps=18)
     line = ("learn", "config.yaml", "--run-id=t", "--seed=1", *hosted("treadmill"))

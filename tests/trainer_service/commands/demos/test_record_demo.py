@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from unity_bridge.demonstrations import DemonstratedSegment, DemonstrationFile
-from unity_bridge.simulators.registry import SCENES, open_scene
+from unity_bridge.simulators.registry import open_scene
 from unity_bridge.simulators.scene import SceneError
 from unity_bridge.simulators.scenes.basic import Basic
 
@@ -30,19 +30,6 @@ def expert_of(mlagents_style, env: str, *flags: object) -> list[DemonstratedSegm
     said = mlagents_style("record-demo", env, "--policy=heuristic", "-o", "expert.demo", "--force", *flags)
     assert said.code == 0, said.err
     return episodes_of("expert.demo")
-
-
-@pytest.mark.parametrize("name", SCENES)
-def test_every_scene_can_show_how_it_is_done(mlagents_style, name: str) -> None:
-    behaviors = open_scene(f"sim:{name}").behaviors
-    behavior = sorted(behaviors)[0].partition("?")[0]
-    episodes = expert_of(mlagents_style, f"sim:{name}", "--episodes=3", f"--behavior={behavior}")
-    assert len(episodes) == 3
-    assert all(each.starts_episode and (each.terminated or each.truncated) for each in episodes)
-    file = DemonstrationFile(Path("expert.demo"))
-    assert file.behavior_name == behavior
-    assert file.spec == behaviors[sorted(behaviors)[0]]
-    assert file.meta.demonstration_name == "expert"
 
 
 def test_an_agent_is_recorded_while_it_has_the_wanted_behavior(mlagents_style) -> None:
