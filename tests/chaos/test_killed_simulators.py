@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 from fault_counts import fault_counts
-from processes import Process, command_line, pause, small_settings, steps, wait_until, write_configuration
+from processes import Process, command_line, pause, small_settings, steps, write_configuration
 
 NO_LIMIT = ("--max-lifetime-restarts=-1", "--restarts-rate-limit-n=-1")
 
@@ -60,41 +60,3 @@ def test_simulators_that_are_killed(scene, note, count: int) -> None:
 
 def final_step(folder: Path) -> int:
     return max(int(path.stem.rpartition("-")[2]) for path in folder.rglob("3DBall-*.safetensors"))
-
-
-@fault_counts(None, 5)
-def test_a_simulator_that_freezes(scene, note, count: int) -> None:
-    """SIGSTOP of one of three: it is started again when its time is up, and the others are served meanwhile."""
-    write_configuration(scene.folder, {"3DBall": small_settings(summary_freq=600)})
-    run = scene.learn("--env=sim:3dball", "--num-envs=3", "--seed=1", "--timeout-wait=5", *NO_LIMIT)
-    noticed, before, during = [], [], []
-    for number in range(count):
-        run.wait_for_output("Connected to ", times=3 + number)
-        run.wait_for_output("Step: ", times=run.output.count("Step: ") + 5)
-        first = rate(run, 4)
-        victim = sim_pids(run)[0]
-        began = time.monotonic()
-        os.kill(victim, signal.SIGSTOP)
-        second = rate(run, 4)
-        run.wait_for_output(f"pid {victim}")
-        noticed.append(time.monotonic() - began)
-        before.append(first)
-        during.append(second)
-        wait_until(lambda: victim not in sim_pids(run), "the end of a frozen one")  # noqa: B023
-    note(
-        "a simulator that freezes (SIGSTOP), `--timeout-wait=5`",
-        f"{count}, one of three",
-        f"noticed after {max(noticed):.1f} s at most; the other two got {sum(during) / sum(before):.0%} "
-        "of the steps of three (67% is their share)",
-    )
-    assert run.poll() is None
-    assert max(noticed) < 60.0
-
-
-def rate(run: Process, summaries: int) -> float:
-    """Steps per second, over some summaries."""
-    output = run.output.count("Step: ")
-    run.wait_for_output("Step: ", times=output + 1)
-    began, first = time.monotonic(), max(steps(run.output))
-    run.wait_for_output("Step: ", times=output + 1 + summaries)
-    return (max(steps(run.output)) - first) / (time.monotonic() - began)

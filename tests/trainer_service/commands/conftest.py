@@ -1,4 +1,4 @@
-"""Folders of runs, with what tests need in them."""
+"""Folders of runs, with what tests need in them, and runs that were hardly trained."""
 
 from __future__ import annotations
 
@@ -43,3 +43,18 @@ def make_run(tmp_path: Path) -> MakeRun:
         return folder
 
     return make
+
+
+@pytest.fixture(scope="session")
+def results(processes: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A results folder with the runs ``basic`` and ``pole``, which were hardly trained, only to be read."""
+    from trainer_service.cli import main
+
+    folder = tmp_path_factory.mktemp("hardly-trained")
+    settings = {"trainer_type": "ppo", "max_steps": 30, "network_settings": {"hidden_units": 8}}
+    config = folder / "config.yaml"
+    config.write_text(yaml.safe_dump({"default_settings": settings}))
+    for run_id, env in (("basic", "sim:basic"), ("pole", "gym:CartPole-v1")):
+        line = ["learn", str(config), f"--env={env}", f"--run-id={run_id}", "--seed=1"]
+        assert main([*line, f"--results-dir={folder / 'results'}", "--env-args", "--agents", "4"]) == 0
+    return folder / "results"

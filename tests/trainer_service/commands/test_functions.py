@@ -196,18 +196,6 @@ def test_words_of_stable_baselines_are_told_in_ours() -> None:
         trainer_service.train({"max_steps": 600}, Walk)
 
 
-@pytest.mark.parametrize("isolate", [False, True])
-def test_normalization_around_an_object_is_refused_with_our_setting(tmp_path: Path, isolate: bool) -> None:
-    def make() -> gymnasium.Env:
-        return gymnasium.wrappers.NormalizeObservation(gymnasium.make("CartPole-v1"))
-
-    for env in (make, make()):
-        with pytest.raises(
-            LaunchError, match=r"NormalizeObservation: its statistics would stay .*normalize: true"
-        ):
-            trainer_service.train(QUICK, env, run_id="n", force=True, results_dir=tmp_path, isolate=isolate)
-
-
 def test_an_argument_stands_in_the_place_of_its_flag(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"no run 'x' in .*\. Remove resume=True to train a new run\."):
         trainer_service.train(

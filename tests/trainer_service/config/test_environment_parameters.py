@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from trainer_service.config import CurriculumSettings, LoadedOptions, Sampler
+from trainer_service.config import LoadedOptions, Sampler
 
 Load = Callable[..., LoadedOptions]
 Refuse = Callable[..., list[str]]
@@ -37,34 +37,6 @@ def test_a_parameter_may_be_drawn(load: Load, form: str, expected: dict[str, obj
     assert parameters is not None
     assert isinstance(parameters["p"], Sampler)
     assert parameters["p"].sampler_parameters.model_dump() == expected
-
-
-def test_a_parameter_may_follow_a_curriculum(load: Load) -> None:
-    options = load("""
-        behaviors: {A: {}}
-        environment_parameters:
-          height:
-            curriculum:
-            - name: low
-              completion_criteria: {behavior: A, threshold: 3}
-              value: 1.5
-            - name: high
-              value: {sampler_type: uniform, sampler_parameters: {}}
-    """).options
-    assert options.environment_parameters is not None
-    height = options.environment_parameters["height"]
-    assert isinstance(height, CurriculumSettings)
-    low, high = height.curriculum
-    assert low.completion_criteria is not None
-    assert low.completion_criteria.model_dump() == {
-        "behavior": "A",
-        "measure": "reward",
-        "threshold": 3.0,
-        "min_lesson_length": 0,
-        "signal_smoothing": True,
-        "require_reset": False,
-    }
-    assert (low.value, high.completion_criteria) == (1.5, None)
 
 
 @pytest.mark.parametrize(

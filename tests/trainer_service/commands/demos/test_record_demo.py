@@ -11,7 +11,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import yaml
 
 from unity_bridge.demonstrations import DemonstratedSegment, DemonstrationFile
 from unity_bridge.simulators.registry import open_scene
@@ -160,22 +159,6 @@ def test_a_scene_that_goes_wrong_leaves_nothing(mlagents_style, workplace: Path,
     assert said.code == 1
     assert "the floor is gone" in said.err
     assert list(workplace.iterdir()) == []
-
-
-@pytest.fixture(scope="module")
-def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A results folder with runs that were hardly trained, only to be read."""
-    from trainer_service.cli import main
-
-    folder = tmp_path_factory.mktemp("recorded")
-    network = {"hidden_units": 8, "num_layers": 1}
-    settings = {"trainer_type": "ppo", "max_steps": 30, "network_settings": network}
-    config = folder / "config.yaml"
-    config.write_text(yaml.safe_dump({"default_settings": settings}))
-    for run_id, env in (("basic", "sim:basic"), ("pole", "gym:CartPole-v1")):
-        line = ["learn", str(config), f"--env={env}", f"--run-id={run_id}", "--seed=1"]
-        assert main([*line, f"--results-dir={folder / 'results'}"]) == 0
-    return folder / "results"
 
 
 def run_of(mlagents_style, results: Path, run_id: str, env: str, *flags: object) -> list[DemonstratedSegment]:

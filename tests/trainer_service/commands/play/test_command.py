@@ -9,7 +9,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import yaml
 
 import trainer_service
 from trainer_service.errors import UserError
@@ -20,20 +19,6 @@ pytestmark = pytest.mark.process
 LINE = re.compile(
     r"(?P<behavior>.+), episode (?P<number>\d+): return (?P<value>-?[\d.]+), length (?P<length>\d+), (?P<outcome>.+)"
 )
-
-
-@pytest.fixture(scope="module")
-def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A results folder with a run that was hardly trained."""
-    from trainer_service.cli import main
-
-    folder = tmp_path_factory.mktemp("played")
-    settings = {"trainer_type": "ppo", "max_steps": 30, "network_settings": {"hidden_units": 8}}
-    config = folder / "config.yaml"
-    config.write_text(yaml.safe_dump({"behaviors": {"Basic": settings}}))
-    line = ["learn", str(config), "--env=sim:basic", "--run-id=walker", f"--results-dir={folder / 'results'}"]
-    assert main([*line, "--seed=1", "--env-args", "--agents", "4"]) == 0
-    return folder / "results"
 
 
 def episodes_in(text: str) -> list[dict[str, str]]:
@@ -83,15 +68,15 @@ def test_the_scenes_own_expert_plays(mlagents_style) -> None:
 def test_a_runs_policy_plays_as_it_is_evaluated(mlagents_style, results: Path) -> None:
     before = {path: path.stat().st_mtime_ns for path in results.rglob("*")}
     flags = ("--results-dir", results, "--episodes=4", "--stochastic", "--json")
-    said = mlagents_style("play", "sim:basic", "--policy=walker", *flags)
+    said = mlagents_style("play", "sim:basic", "--policy=basic", *flags)
     assert said.code == 0, said.err
     played = json.loads(said.out)["behaviors"]["Basic"]
     returns = [each["return"] for each in played.pop("played")]
     assert np.mean(returns) == pytest.approx(played["mean_return"])
-    assert played == json.loads(mlagents_style("evaluate", "walker", *flags).out)["behaviors"]["Basic"]
-    last = mlagents_style("play", "sim:basic", "--policy=walker@last", *flags)
+    assert played == json.loads(mlagents_style("evaluate", "basic", *flags).out)["behaviors"]["Basic"]
+    last = mlagents_style("play", "sim:basic", "--policy=basic@last", *flags)
     assert json.loads(last.out)["behaviors"]["Basic"]["mean_return"] == played["mean_return"]
-    file = results / "walker" / "Basic" / "checkpoint.safetensors"
+    file = results / "basic" / "Basic" / "checkpoint.safetensors"
     assert file.exists()
     of_file = mlagents_style("play", "sim:basic", "--policy", file, "--episodes=4", "--stochastic", "--json")
     assert of_file.code == 0, of_file.err
@@ -151,7 +136,7 @@ def test_programs_play_too(processes: None, results: Path, tmp_path: Path) -> No
         ("Basic", number, False) for number in (1, 2, 3)
     ]
     assert film.stat().st_size > 0
-    run = results / "walker"
+    run = results / "basic"
     assert (
         trainer_service.play("sim:basic", run, episodes=3, env_args=[], deterministic=False)["Basic"].returns
         == trainer_service.evaluate(run, episodes=3, env_args=[], deterministic=False)["Basic"].returns

@@ -9,28 +9,8 @@ from pydantic import ValidationError
 
 from trainer_service.config import TrainerSettings
 from trainer_service.config.hyperparameters.off_policy import (
-    DQNSettings,
     ReplayHyperparameters,
 )
-
-
-def test_a_yaml_section_is_read() -> None:
-    settings = TrainerSettings.model_validate(
-        {
-            "trainer_type": "dqn",
-            "hyperparameters": {
-                "n_step": "3",
-                "double": "off",
-                "target_update": 200,
-                "replay": {"type": "prioritized"},
-                "exploration_unit": "episodes",
-            },
-        }
-    )
-    hyper = settings.hyperparameters
-    assert isinstance(hyper, DQNSettings)
-    assert (hyper.n_step, hyper.double, hyper.target_update) == (3, False, 200)
-    assert (hyper.replay.type, hyper.exploration_unit) == ("prioritized", "episodes")
 
 
 @pytest.mark.parametrize(

@@ -10,69 +10,67 @@ Load = Callable[..., LoadedOptions]
 
 
 @pytest.mark.parametrize(
-    ("text", "advice"),
+    ("behavior", "advice"),
     [
-        ("debug: true", "neither 'behaviors' nor 'default_settings'"),
-        ("behaviors: {A: {threaded: true}}", "1: behaviors.A.threaded: has no effect"),
+        ("threaded: true", "threaded: has no effect"),
         (
-            "behaviors: {A: {trainer_type: ppo, hyperparameters: {buffer_size: 10}}}",
-            "1: behaviors.A.hyperparameters.batch_size: 1024 is more than the buffer_size of 10",
+            "trainer_type: ppo, hyperparameters: {buffer_size: 10}",
+            "hyperparameters.batch_size: 1024 is more than the buffer_size of 10",
         ),
         (
-            "behaviors: {A: {trainer_type: qmix, hyperparameters: {batch_size: 64, buffer_size: 50}}}",
-            "1: behaviors.A.hyperparameters.batch_size: 64 is more than the buffer_size of 50",
+            "self_play: {play_against_latest_model_ratio: 2}",
+            "self_play.play_against_latest_model_ratio: is a probability",
         ),
         (
-            "behaviors: {A: {self_play: {play_against_latest_model_ratio: 2}}}",
-            "1: behaviors.A.self_play.play_against_latest_model_ratio: is a probability",
+            "hyperparameters: {beta: 0.1}",
+            "hyperparameters: no trainer_type is given, so these are read as ppo's",
         ),
         (
-            "behaviors: {A: {hyperparameters: {beta: 0.1}}}",
-            "1: behaviors.A.hyperparameters: no trainer_type is given, so these are read as ppo's",
+            "trainer_type: coma, hyperparameters: {epsilon: 0.1}",
+            "hyperparameters.epsilon: has no effect: coma clips by ratio_clip",
         ),
         (
-            "behaviors: {A: {trainer_type: coma, hyperparameters: {epsilon: 0.1}}}",
-            "1: behaviors.A.hyperparameters.epsilon: has no effect: coma clips by ratio_clip",
+            "trainer_type: happo, hyperparameters: {share: full}",
+            "hyperparameters.share: full: agents that share an actor change each other's policy",
         ),
         (
-            "behaviors: {A: {trainer_type: coma, hyperparameters: {epsilon_schedule: constant}}}",
-            "1: behaviors.A.hyperparameters.epsilon_schedule: has no effect: coma clips by ratio_clip",
+            "trainer_type: random, hyperparameters: {batch_size: 2}",
+            "hyperparameters.batch_size: has no effect: random actions learn nothing",
         ),
         (
-            "behaviors: {A: {trainer_type: happo, hyperparameters: {share: full}}}",
-            "1: behaviors.A.hyperparameters.share: full: agents that share an actor change each other's policy",
+            "trainer_type: td3, network_settings: {deterministic: true}",
+            "network_settings.deterministic: has no effect while td3 trains",
         ),
         (
-            "behaviors: {A: {trainer_type: random, hyperparameters: {batch_size: 2}}}",
-            "1: behaviors.A.hyperparameters.batch_size: has no effect: random actions learn nothing",
+            "network_settings: {keep_scale: false}",
+            "network_settings.keep_scale: has no effect without layer_norm",
         ),
         (
-            "behaviors: {A: {trainer_type: td3, network_settings: {deterministic: true}}}",
-            "1: behaviors.A.network_settings.deterministic: has no effect while td3 trains",
-        ),
-        (
-            "behaviors: {A: {network_settings: {keep_scale: false}}}",
-            "1: behaviors.A.network_settings.keep_scale: has no effect without layer_norm",
-        ),
-        (
-            "behaviors: {A: {reward_signals: {extrinsic: {network_settings: {hidden_units: 64}}}}}",
-            "1: behaviors.A.reward_signals.extrinsic.network_settings.hidden_units: has no effect",
-        ),
-        (
-            "behaviors: {A: {reward_signals: {rnd: {network_settings: {deterministic: true}}}}}",
-            "1: behaviors.A.reward_signals.rnd.network_settings.deterministic: has no effect",
-        ),
-        (
-            "behaviors: {A: {}}\ncheckpoint_settings: {load_model: true}",
-            "2: checkpoint_settings.load_model: the --load option is deprecated",
-        ),
-        (
-            "behaviors: {A: {}}\ncheckpoint_settings: {train_model: true}",
-            "2: checkpoint_settings.train_model: the --train option is deprecated",
+            "reward_signals: {rnd: {network_settings: {deterministic: true}}}",
+            "reward_signals.rnd.network_settings.deterministic: has no effect",
         ),
     ],
 )
-def test_legal_but_odd_settings_cause_a_warning(load: Load, text: str, advice: str) -> None:
+def test_legal_but_odd_settings_cause_a_warning(load: Load, behavior: str, advice: str) -> None:
+    (warning,) = load(f"behaviors: {{A: {{{behavior}}}}}").warnings
+    assert f":1: behaviors.A.{advice}" in warning
+
+
+@pytest.mark.parametrize(
+    ("text", "advice"),
+    [
+        ("debug: true", "neither 'behaviors' nor 'default_settings'"),
+        (
+            "behaviors: {A: {}}\ncheckpoint_settings: {load_model: true}",
+            "2: checkpoint_settings.load_model: the",
+        ),
+        (
+            "behaviors: {A: {}}\ncheckpoint_settings: {train_model: true}",
+            "2: checkpoint_settings.train_model: the",
+        ),
+    ],
+)
+def test_other_sections_cause_warnings_too(load: Load, text: str, advice: str) -> None:
     (warning,) = load(text).warnings
     assert advice in warning
 
