@@ -72,6 +72,14 @@ def scene_of(trainer_type: str) -> tuple[str, str]:
     raise AssertionError(f"{trainer_type} takes none of these scenes: {refusals}")
 
 
+def learner_of(values: Mapping[str, Any]) -> Any:
+    """A learner with these settings, of the scene of its trainer type."""
+    scene, _ = scene_of(values["trainer_type"])
+    (spec,) = open_scene(f"sim:{scene}").behaviors.values()
+    settings = TrainerSettings.model_validate(values)
+    return ALGORITHMS[settings.trainer_type](spec, settings, Compute(torch.device("cpu"), 1))
+
+
 def combinations() -> Iterator[Any]:
     """Every trainer type with memory and without, with curiosity and without, as parameters of a test."""
     for trainer_type, hyper in HYPERPARAMETERS.items():

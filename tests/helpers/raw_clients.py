@@ -47,10 +47,6 @@ class RawClient:
             raise Refused(error) from None
         return reply
 
-    def begin(self, data: bytes) -> grpc.Future:
-        """Begins a call without waiting for its answer."""
-        return self._exchange.future(data, timeout=ANSWER_S)
-
 
 def first_refusal(port: int, messages: Iterable[bytes]) -> Refused | None:
     """Sends the messages one after another on a connection. Returns the first refusal; None without one."""

@@ -6,16 +6,15 @@ from collections.abc import Iterator, Mapping
 
 import pytest
 import torch
-from every_trainer import scene_of, settings_of
+from every_trainer import learner_of, settings_of
 from torch import Tensor, nn
 
 from trainer_service.config import HYPERPARAMETERS, TrainerSettings
-from trainer_service.learning.algorithms import ALGORITHMS, Compute
+from trainer_service.learning.algorithms import ALGORITHMS
 from trainer_service.learning.networks.encoders.own_encoder import OwnEncoder
 from trainer_service.plugins import register
 from unity_bridge import plugins
 from unity_bridge.errors import PluginError
-from unity_bridge.simulators.registry import open_scene
 from unity_bridge.specs import ObservationSpec
 
 GROUP = "trainer_service.observation_encoders"
@@ -51,19 +50,15 @@ def sides() -> Iterator[None]:
 @pytest.mark.parametrize("trainer_type", [name for name in ALGORITHMS if name != "random"])
 def test_every_trainer_type_learns_the_encoder_or_refuses_it(trainer_type: str, sides: None) -> None:
     values = settings_of(trainer_type)
-    values.setdefault("network_settings", {})
-    values["network_settings"] = {**values["network_settings"], "encoder": "sides"}
-    scene, _ = scene_of(trainer_type)
-    (spec,) = open_scene(f"sim:{scene}").behaviors.values()
+    values["network_settings"] = {**values.get("network_settings", {}), "encoder": "sides"}
     if HYPERPARAMETERS[trainer_type].learns_by_group:
         with pytest.raises(
             ValueError, match=f"expected null, as networks of {trainer_type} have encoders of"
         ):
             TrainerSettings.model_validate(values)
         return
-    settings = TrainerSettings.model_validate(values)
-    learner = ALGORITHMS[trainer_type](spec, settings, Compute(torch.device("cpu"), 1))
-    assert any(isinstance(each, Sides) for each in learner.actor.policy_network().modules())
+    networks = learner_of(values).actor.policy_network()
+    assert any(isinstance(each, Sides) for each in networks.modules())
 
 
 def test_what_is_no_encoder_is_refused_by_name(sides: None) -> None:

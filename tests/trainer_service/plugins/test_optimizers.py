@@ -2,38 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from every_trainer import scene_of, settings_of
+from every_trainer import learner_of, settings_of
 from torch import nn
 
 from trainer_service.config import HYPERPARAMETERS, TrainerSettings
 from trainer_service.config.hyperparameters.on_policy import PPOSettings
-from trainer_service.learning.algorithms import ALGORITHMS, Compute
+from trainer_service.config.network import NetworkSettings
+from trainer_service.learning.algorithms import ALGORITHMS
 from trainer_service.learning.kernels.choice import kernel_for
 from trainer_service.learning.networks.flat import FlatAdam
 from trainer_service.learning.networks.optimizers import TorchRule, make_optimizer
 from trainer_service.learning.networks.policies.actor_critic import ActorCritic
 from trainer_service.plugins import register
-from trainer_service.running.runs.checkpoint import read_content
 from unity_bridge import plugins
 from unity_bridge.errors import PluginError
 from unity_bridge.simulators.registry import open_scene
 
-PPO: Mapping[str, Any] = {
-    "trainer_type": "ppo",
-    "network_settings": {"hidden_units": 16, "num_layers": 1},
-    "time_horizon": 16,
-    "summary_freq": 200,
-    "checkpoint_interval": 10**6,
-}
-SMALL = {"batch_size": 32, "buffer_size": 64, "learning_rate_schedule": "constant"}
 LEARNERS = [name for name in ALGORITHMS if name != "random"]
-Learn = Callable[..., Any]
 
 
 @pytest.fixture
@@ -44,27 +35,14 @@ def registered() -> Iterator[None]:
     plugins._REGISTERED.clear()
 
 
-@pytest.fixture
-def learn(
+def test_a_run_does_not_resume_with_another_optimizer(
     mlagents_style: Callable[..., Any], configure: Callable[..., Path], hosted: Callable[..., Sequence[str]]
-) -> Learn:
-    def run(run_id: str, steps: int, optimizer: str, *flags: str, **more: Any) -> Any:
-        hyper = {**SMALL, "optimizer": optimizer, **more}
-        configure("Treadmill", **{**PPO, "hyperparameters": hyper, "max_steps": steps})
-        return mlagents_style(
-            "learn", "config.yaml", f"--run-id={run_id}", "--seed=5", *flags, *hosted("treadmill")
-        )
-
-    return run
-
-
-def algorithm_of(run_id: str) -> Any:
-    return read_content(Path("results", run_id, "Treadmill", "checkpoint.safetensors"))["algorithm"]
-
-
-def test_a_run_does_not_resume_with_another_optimizer(learn: Learn) -> None:
-    assert learn("run", 216, "adam").code == 0
-    said = learn("run", 432, "adamw", "--resume")
+) -> None:
+    line = ("learn", "config.yaml", "--run-id=run", *hosted("treadmill"))
+    configure("Treadmill", max_steps=216)
+    assert mlagents_style(*line).code == 0
+    configure("Treadmill", max_steps=432, hyperparameters={"batch_size": 32, "optimizer": "adamw"})
+    said = mlagents_style(*line, "--resume")
     assert said.code == 2
     assert "hyperparameters.optimizer was adam, now adamw" in said.err
 
@@ -77,11 +55,7 @@ def test_every_trainer_type_learns_with_it_or_refuses_it(trainer_type: str, regi
         with pytest.raises(ValueError, match="expected adam, whose moments are averaged"):
             TrainerSettings.model_validate(values)
         return
-    scene, _ = scene_of(trainer_type)
-    (spec,) = open_scene(f"sim:{scene}").behaviors.values()
-    settings = TrainerSettings.model_validate(values)
-    learner: Any = ALGORITHMS[trainer_type](spec, settings, Compute(torch.device("cpu"), 1))
-    rules = {key: optimizer.rule for key, optimizer in learner.optimizers.items()}
+    rules = {key: optimizer.rule for key, optimizer in learner_of(values).optimizers.items()}
     if trainer_type in ("sac", "crossq"):
         assert isinstance(rules.pop("alpha_optimizer"), FlatAdam)
     assert all(repr(rule) == "RMSprop" for rule in rules.values())
@@ -118,8 +92,7 @@ def test_a_resumed_run_has_the_weight_decay_of_its_configuration() -> None:
 
 def test_the_compiled_kernel_has_adam_alone() -> None:
     (spec,) = open_scene("sim:basic").behaviors.values()
-    settings = TrainerSettings.model_validate({"network_settings": PPO["network_settings"]})
-    network = ActorCritic(spec, settings.network_settings, value_heads=1, shared_critic=False)
+    network = ActorCritic(spec, NetworkSettings(), value_heads=1, shared_critic=False)
     assert kernel_for(network, make_optimizer(network.parameters(), PPOSettings(optimizer="adamw"))) is None
 
 

@@ -8,19 +8,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
-from every_trainer import scene_of, settings_of
+from every_trainer import learner_of, settings_of
 from installed_plugins import install_example
 
 from trainer_service.config import HYPERPARAMETERS, TrainerSettings
 from trainer_service.config.hyperparameters.off_policy import GroupSettings, ReplayHyperparameters
-from trainer_service.learning.algorithms import ALGORITHMS, Compute
 from trainer_service.learning.replay.transitions import TransitionReplay
 from trainer_service.plugins import register
 from unity_bridge import plugins
 from unity_bridge.arrays import Rows
 from unity_bridge.errors import PluginError
-from unity_bridge.simulators.registry import open_scene
 
 SINGLE = ("sac", "crossq", "dqn", "ddpg", "td3")
 FROM_REPLAY = [name for name, kind in HYPERPARAMETERS.items() if issubclass(kind, ReplayHyperparameters)]
@@ -50,10 +47,7 @@ def learner(trainer_type: str, **replay: Any) -> Any:
     values["hyperparameters"] |= (
         {"replay": replay, "n_step": 1} if trainer_type not in ("sac", "crossq") else {"replay": replay}
     )
-    scene, _ = scene_of(trainer_type)
-    (spec,) = open_scene(f"sim:{scene}").behaviors.values()
-    settings = TrainerSettings.model_validate(values)
-    return ALGORITHMS[trainer_type](spec, settings, Compute(torch.device("cpu"), 1))
+    return learner_of(values)
 
 
 @pytest.mark.parametrize("trainer_type", FROM_REPLAY)

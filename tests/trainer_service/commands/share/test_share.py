@@ -196,16 +196,7 @@ def test_a_pickle_is_refused_and_executes_nothing(hub: FakeHub, workplace: Path,
 
 @pytest.mark.parametrize(
     "name",
-    [
-        "../outside.onnx",
-        "Hybrid/../../outside.onnx",
-        "/tmp/outside",
-        "a\\..\\b",
-        "C:/x",
-        "Hybrid//x",
-        "a/./b",
-        "",
-    ],
+    ["../outside.onnx", "Hybrid/../../outside.onnx", "/tmp/outside", "a\\..\\b", "C:/x", "Hybrid//x", ""],
 )
 def test_a_name_that_leads_out_refuses_the_repository(
     hub: FakeHub, workplace: Path, monkeypatch: pytest.MonkeyPatch, name: str
