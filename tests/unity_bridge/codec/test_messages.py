@@ -102,11 +102,6 @@ def declared(**fields: object) -> BrainParametersProto:
             f"got 0 continuous ones and {2**31 - 1} discrete choices",
         ),
         (
-            declared(num_continuous_actions=2**31 - 1),
-            f": expected at most {LARGEST_ACTION} actions, "
-            f"got {2**31 - 1} continuous ones and 0 discrete choices",
-        ),
-        (
             declared(discrete_branch_sizes=[2] * (MOST_BRANCHES + 1)),
             f": expected at most {MOST_BRANCHES} branches, got {MOST_BRANCHES + 1}",
         ),
@@ -123,20 +118,12 @@ def test_impossible_actions_are_refused(brain: BrainParametersProto, reason: str
     [
         (ObservationProto(name="a", shape=[0]), ": sensor 'a': every dimension must be at least 1, got (0,)"),
         (
-            ObservationProto(name="a", shape=[LARGEST_OBSERVATION], float_data={"data": [1.0]}),
-            f", shape ({LARGEST_OBSERVATION},): expected {LARGEST_OBSERVATION} floats, got 1",
-        ),
-        (
             ObservationProto(name="a", shape=[2], float_data={"data": [1.0]}),
             ", shape (2,): expected 2 floats, got 1",
         ),
         (
             ObservationProto(name="a", shape=[2], compression_type=PNG, compressed_data=b"..."),
             ", shape (2,): expected 2 floats, got compressed data of type 1",
-        ),
-        (
-            ObservationProto(name="a", shape=[1, 1, 1], compression_type=7, compressed_data=b"..."),  # type: ignore[arg-type]  # not one of the enum
-            ", shape (1, 1, 1): expected 1 floats, got compressed data of type 7",
         ),
         (
             ObservationProto(name="a", shape=[3, 10**5, 10**5], compression_type=PNG),

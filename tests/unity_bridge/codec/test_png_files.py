@@ -106,9 +106,7 @@ def test_the_number_of_pixels_limits_the_number_of_chunks(
 @pytest.mark.parametrize(
     ("data", "reason"),
     [
-        pytest.param(b"", ": expected a PNG file, got 0 other bytes", id="nothing"),
         pytest.param(b"\xff\xd8\xff\xe0JFIF", ": expected a PNG file, got 8 other bytes", id="a JPEG file"),
-        pytest.param(b" " + PLAIN, f": expected a PNG file, got {len(PLAIN) + 1} other bytes", id="late"),
         pytest.param(SIGNATURE, ", PNG file 0: expected 20 bytes or more, got 8", id="only a signature"),
         pytest.param(
             SIGNATURE + PIXELS + END,
@@ -116,21 +114,10 @@ def test_the_number_of_pixels_limits_the_number_of_chunks(
             id="no header",
         ),
         pytest.param(
-            SIGNATURE + chunk(b"IHDR", bytes(12)) + PIXELS + END,
-            ", PNG file 0: expected a header (IHDR) of 13 bytes, got b'IHDR'",
-            id="a short header",
-        ),
-        pytest.param(
             SIGNATURE + header(depth=16) + PIXELS + END,
             ", PNG file 0: expected at most 8 bits per channel of a known colour type, "
             "got 16 bits of colour type 2",
             id="two bytes per channel",
-        ),
-        pytest.param(
-            SIGNATURE + header(colour=5) + PIXELS + END,
-            ", PNG file 0: expected at most 8 bits per channel of a known colour type, "
-            "got 8 bits of colour type 5",
-            id="an unknown colour type",
         ),
         pytest.param(
             PLAIN.replace(END, chunk(b"IEND", b"")[:-1] + b"\0"),

@@ -22,7 +22,6 @@ from unity_bridge.relay import relay as relay_module
 from unity_bridge.relay.conversation import TrainerLost
 from unity_bridge.remote.access import RemoteAccess
 from unity_bridge.remote.dialing import TrainerConnection
-from unity_bridge.remote.join_code import JoinCode
 from unity_bridge.remote.private_files import FOLDER_VARIABLE
 from unity_bridge.wire.command_pb2 import CommandProto
 
@@ -179,64 +178,34 @@ def test_a_silent_simulator_is_timed_out(
     assert "stopped by itself" in bridge.next_departure().reason
 
 
-class TestSecured:
-    """A port with TLS and a token."""
-
-    @pytest.fixture
-    def access(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RemoteAccess:
-        pytest.importorskip("cryptography")
-        monkeypatch.setenv(FOLDER_VARIABLE, str(tmp_path / "user"))
-        return RemoteAccess.open()
-
-    @staticmethod
-    def code_of(access: RemoteAccess, port: int, **changes: Any) -> JoinCode:
-        code = access.join_code()
-        assert code is not None
-        return replace(code, addresses=(f"127.0.0.1:{port}",), **changes)
-
-    def test_a_line_that_breaks_is_dialed_anew(
-        self, make_bridge: Any, make_relay: Any, connect: Any, messages: Any, access: RemoteAccess
-    ) -> None:
-        bridge = make_bridge()
-        with Proxy(bridge.listen("127.0.0.1", 0, access)) as line:
-            code = self.code_of(access, line.port)
-            simulator = connect(make_relay(lambda: TrainerConnection(code)).port)
-            played = simulator.later(count_up, simulator, messages, 4)
-            for number in range(4):
-                tick = bridge.next_tick()
-                line.break_lines()
-                bridge.act(tick, number)
-            while not played.done():
-                assert bridge.receive(0.02) == []
-        assert played.result() == [0, 1, 2, 3]
-
-    @pytest.mark.parametrize(
-        ("changes", "message"),
-        [
-            ({"token": "x" * 24}, "answered UNAUTHENTICATED"),
-            ({"fingerprint": bytes(32)}, "no token was sent"),
-        ],
-    )
-    def test_a_code_of_another_trainer_ends_the_relay(
-        self,
-        make_bridge: Any,
-        make_relay: Any,
-        connect: Any,
-        messages: Any,
-        access: RemoteAccess,
-        changes: dict[str, Any],
-        message: str,
-    ) -> None:
-        bridge = make_bridge()
-        code = self.code_of(access, bridge.listen("127.0.0.1", 0, access), **changes)
-        relay = make_relay(lambda: TrainerConnection(code))
-        simulator = connect(relay.port)
-        call = simulator.later(simulator.exchange, messages.introduction())
-        while relay._thread.is_alive():
-            assert bridge.receive(0.02) == []
-        assert message in str(relay.error)
-        assert simulator.refusal(call) == str(relay.error)
-        assert bridge.simulators == {}
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [({"token": "x" * 24}, "answered UNAUTHENTICATED"), ({"fingerprint": bytes(32)}, "no token was sent")],
+)
+def test_a_code_of_another_trainer_ends_the_relay(
+    make_bridge: Any,
+    make_relay: Any,
+    connect: Any,
+    messages: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    changes: dict[str, Any],
+    message: str,
+) -> None:
+    pytest.importorskip("cryptography")
+    monkeypatch.setenv(FOLDER_VARIABLE, str(tmp_path / "user"))
+    bridge, access = make_bridge(), RemoteAccess.open()
+    address, code = f"127.0.0.1:{bridge.listen('127.0.0.1', 0, access)}", access.join_code()
+    assert code is not None
+    code = replace(code, addresses=(address,), **changes)
+    relay = make_relay(lambda: TrainerConnection(code))
+    simulator = connect(relay.port)
+    call = simulator.later(simulator.exchange, messages.introduction())
+    while relay._thread.is_alive():
+        assert bridge.receive(0.02) == []
+    assert message in str(relay.error)
+    assert simulator.refusal(call) == str(relay.error)
+    assert bridge.simulators == {}
 
 
 @pytest.mark.process

@@ -85,12 +85,9 @@ def refusal_of(relayed: Relayed, call: Future[bytes]) -> str:
     return str(relayed.client.refusal(call))
 
 
-def test_an_exchange_of_an_unknown_conversation_is_refused_as_such(relayed: Relayed) -> None:
+def test_an_exchange_of_no_conversation_or_of_one_that_is_over_is_refused(relayed: Relayed) -> None:
     assert refusal_of(relayed, relayed.send(7, relayed.messages.step())) == UNKNOWN_SESSION
     assert relayed.bridge.simulators == {}
-
-
-def test_an_exchange_of_a_conversation_that_is_over_is_refused_as_unknown(relayed: Relayed) -> None:
     relayed.introduce()
     relayed.send(3, relayed.messages.goodbye())
     relayed.bridge.next_departure()
