@@ -50,6 +50,9 @@ class Row:
     trained_args: tuple[str, ...] = ()
     """For the simulator of the training."""
 
+    settings: tuple[str, ...] = ()
+    """Changes of the configuration, each as --set takes it."""
+
     steps: int = 25
     """Of an episode."""
 
@@ -99,6 +102,7 @@ class Row:
             f"--run-id={run_id}",
             f"--env={self.trained_on}",
             f"--seed={seed}",
+            *(f"--set={change}" for change in self.settings),
             *arguments,
         ]
 
@@ -143,26 +147,43 @@ def _spread(name: str, published: float | None = None, source: str = "", *, pict
 
 
 _FORAGING = {
-    "10x10-3p-3f": {
-        "ippo": (0.98, "60 M"),
-        "mappo": (0.99, "60 M"),
-        "vdn": (0.84, "6 M"),
-        "qmix": (0.84, "6 M"),
-    }
+    ("10x10-3p-3f", "ippo"): (0.98, "60 M"),
+    ("10x10-3p-3f", "mappo"): (0.99, "60 M"),
+    ("10x10-3p-3f", "vdn"): (0.84, "6 M"),
+    ("10x10-3p-3f", "qmix"): (0.84, "6 M"),
+    ("8x8-2p-2f-coop", "vdn"): (1.0, "4 M"),
+    ("8x8-2p-2f-coop", "qmix"): (0.96, "4 M"),
+    ("15x15-4p-3f", "vdn"): (0.38, "8 M"),
+    ("15x15-4p-3f", "qmix"): (0.15, "8 M"),
 }
 """EPyMARL's scores, and its agent steps."""
 
 
-def _foraging(name: str, field: str, agents: int) -> Row:
+def _foraging(name: str, field: str, agents: int, *settings: str) -> Row:
     """One of those that load food together: a team's return is the share of the food that it collected."""
     scene = f"gymma:Foraging-{field}-v3"
     drawn = name in ("ippo", "mappo")
-    published, steps = _FORAGING.get(field, {}).get(name, (None, ""))
+    published, steps = _FORAGING.get((field, name), (None, ""))
     return Row(
         f"lbf_{name}-{field}", f"foraging {field}, drawn" if drawn else f"foraging {field}", scene, scene, agents, 500,
-        unit="team", env_args=("--copies", "16", "--steps", "50"), drawn=drawn, published=published,
+        unit="team", env_args=("--copies", "16", "--steps", "50"), settings=settings, drawn=drawn, published=published,
         published_by=steps and f"EPyMARL, greedy, {steps}",
     )  # fmt: skip
+
+
+def _foraging_values(name: str, field: str, agents: int) -> Row:
+    """A row of values with EPyMARL's budget, which counts in steps of the environment.
+
+    Two million of them, exploration over a tenth, and a gradient step of 32 episodes for each episode of 25 steps.
+    """
+    changes = {
+        "max_steps": 2_000_000 * agents,
+        "hyperparameters.exploration_steps": 200_000 * agents,
+        "hyperparameters.steps_per_update": 25 * agents,
+        "hyperparameters.batch_size": 800,
+    }
+    settings = (f"default_settings.{key}={value}" for key, value in changes.items())
+    return _foraging(name, field, agents, *settings)
 
 
 def _speaker_listener(name: str, folder: str = "configs") -> Row:
@@ -203,7 +224,13 @@ GROUPS = (
     *(
         _foraging(name, field, agents)
         for field, agents in (("8x8-2p-3f", 2), ("10x10-3p-3f", 3), ("15x15-3p-4f", 3))
-        for name in ("ippo", "mappo", "vdn", "qmix")
+        for name in ("ippo", "mappo")
+    ),
+    *(_foraging(name, "8x8-2p-3f", 2) for name in ("vdn", "qmix")),
+    *(
+        _foraging_values(name, field, agents)
+        for field, agents in (("8x8-2p-2f-coop", 2), ("10x10-3p-3f", 3), ("15x15-4p-3f", 4))
+        for name in ("vdn", "qmix")
     ),
     Row(
         "rware_mappo", "warehouse tiny-4ag, drawn", "gymma:rware-tiny-4ag-v2", "gymma:rware-tiny-4ag-v2", 4, 100,
