@@ -42,7 +42,6 @@ class UnlikeWorld:
         self.padding = AgentPadding(padded_spec(self.members))
         self.seen: list[list[np.ndarray]] = []
         """Of each member, each sensor."""
-        self.scores: list[float] = []
 
     @property
     def spec(self) -> BehaviorSpec:
@@ -53,7 +52,7 @@ class UnlikeWorld:
         raise NotImplementedError
 
     def pay(self, actions: Sequence[ActionBatch]) -> tuple[Sequence[np.ndarray], np.ndarray | float]:
-        """What each member's agents earn themselves, and their group. Says in ``scores`` how well it was done."""
+        """What each member's agents earn themselves, and their group."""
         raise NotImplementedError
 
     def begin(self) -> StepBatch:
@@ -87,9 +86,6 @@ class UnlikeWorld:
                 )
             )
         return self.padding.merge(batches)
-
-    def score(self, last: int = 40) -> float:
-        return float(np.mean(self.scores[-last:]))
 
 
 def concatenated(ended: StepBatch, begun: StepBatch) -> StepBatch:

@@ -150,14 +150,6 @@ def test_imitation_alone_reproduces_the_expert(make, live, trainer: str) -> None
     assert 0.2 < done.continuous.mean() < 0.7
 
 
-def test_a_recording_that_does_not_fit_is_named(make, write_demo, shown) -> None:
-    other = BehaviorSpec((ObservationSpec("other", (7,)),), SPEC.action_spec)
-    seen = np.zeros((2, 7), np.float32)
-    path = write_demo(other, shown([seen], np.zeros((1, 1)), np.zeros((1, 1))), file="other.demo")
-    with pytest.raises(UserError, match=r"behavior 'Probe': '.*other\.demo'.*shape \(7,\).*has \(2,\)"):
-        make("ppo", path=path).prepare()
-
-
 def test_inference_needs_no_recording(make, live, demo: Path) -> None:
     trained = make("ppo")
     live(trained, Toss(), 2)

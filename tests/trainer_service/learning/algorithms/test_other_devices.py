@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,26 +21,17 @@ from trainer_service.running.behaviors.behavior import Behavior
 from trainer_service.running.behaviors.saving import checkpoint_of, load_replay, restore
 from trainer_service.running.collection.records import BehaviorTick
 from trainer_service.running.runs.checkpoint import load_checkpoint, save_checkpoint
-from unity_bridge.simulators.scene import camera_sensor, entity_sensor, vector_sensor
-from unity_bridge.specs import ActionSpec, ObservationSpec, ObservationType
+from unity_bridge.specs import ActionSpec
 
-SENSORS = (
-    camera_sensor("picture", 36, 36),
-    entity_sensor("things", 3, 2),
-    vector_sensor("goal", 2, ObservationType.GOAL_SIGNAL),
-)
 QUICK = ("ppo", "coma", "sac", "idqn")
 STRETCH = 12 * DECISIONS
 """Ticks after which nothing is unfinished: whole episodes, and whole rollouts."""
 
 
-def lived(
-    settings: TrainerSettings, actions: ActionSpec, device: str, sensors: Sequence[ObservationSpec] = ()
-) -> Behavior:
+def lived(settings: TrainerSettings, actions: ActionSpec, device: str) -> Behavior:
     """A behavior that has learned for some ticks with its networks on a device."""
-    behavior = make_behavior(settings, actions, seed=1, device=device, sensors=sensors)
-    world = ShortEpisodes(actions, sensors=sensors)
-    run_ticks(behavior, *begin_world(behavior, world), STRETCH)
+    behavior = make_behavior(settings, actions, seed=1, device=device)
+    run_ticks(behavior, *begin_world(behavior, ShortEpisodes(actions)), STRETCH)
     return behavior
 
 
@@ -65,17 +55,6 @@ def assert_close(found: dict[str, Any], expected: dict[str, Any]) -> None:
             )
 
 
-def assert_same_numbers(settings: TrainerSettings, sensors: Sequence[ObservationSpec] = ()) -> None:
-    """Asserts that learning on a device that is not the CPU mixes no devices, and gives the CPU's numbers."""
-    actions = actions_of(settings)
-    expected = state(lived(settings, actions, "cpu", sensors))
-    with SimulatedDevice():
-        behavior = lived(settings, actions, str(DEVICE), sensors)
-        found = state(behavior)
-    assert (behavior.updates > 0) == settings.hyperparameters.learns
-    assert_close(found, expected)
-
-
 @pytest.mark.probe
 @pytest.mark.parametrize(
     ("trainer_type", "remembers"),
@@ -86,17 +65,14 @@ def assert_same_numbers(settings: TrainerSettings, sensors: Sequence[Observation
     ],
 )
 def test_updates_on_another_device_give_the_numbers_of_the_cpu(trainer_type: str, remembers: bool) -> None:
-    memory = "lstm" if remembers else None
-    assert_same_numbers(settings_for(trainer_type, memory, remembers))
-
-
-@pytest.mark.probe
-@pytest.mark.parametrize(
-    ("trainer_type", "memory"),
-    [("dqn", None), quick_where(False, "ppo", None), quick_where(False, "sac", "gru")],
-)
-def test_updates_on_another_device_take_sensors_of_every_kind(trainer_type: str, memory: str | None) -> None:
-    assert_same_numbers(settings_for(trainer_type, memory, False), SENSORS)
+    settings = settings_for(trainer_type, "lstm" if remembers else None, remembers)
+    actions = actions_of(settings)
+    expected = state(lived(settings, actions, "cpu"))
+    with SimulatedDevice():  # refuses what mixes devices
+        behavior = lived(settings, actions, str(DEVICE))
+        found = state(behavior)
+    assert (behavior.updates > 0) == settings.hyperparameters.learns
+    assert_close(found, expected)
 
 
 def waits_of_an_update(settings: TrainerSettings) -> int:

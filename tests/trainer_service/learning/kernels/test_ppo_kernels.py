@@ -71,34 +71,6 @@ def test_the_gradient_is_autograds(kind: KernelKind, case: Case) -> None:
 
 
 @pytest.mark.parametrize("kind", KERNELS)
-@pytest.mark.parametrize(
-    "case",
-    [
-        Case(rows=1300, continuous=0, signals=2, shared_critic=True, max_grad_norm=None),
-        Case(rows=1300, branches=(), weight_decay=0.01, hidden_units=32),
-    ],
-)
-def test_two_hundred_steps_lead_to_the_same_place(kind: KernelKind, case: Case) -> None:
-    # 65 minibatches an epoch, of which the last one is smaller.
-    ours, theirs, generator = Learner(case), Learner(case), torch.Generator().manual_seed(1)
-    before = ours.parameters.vector.clone()
-    for _ in range(3):
-        order = torch.randperm(case.rows, generator=generator)
-        losses = ours.by_kernel(kind, order, case.spans(20))
-        expected = theirs.by_autograd(order, case.spans(20))
-        torch.testing.assert_close(losses, expected, rtol=1e-4, atol=1e-4)
-    assert distance(ours.parameters.vector, theirs.parameters.vector) < 1e-4
-    assert distance(ours.parameters.vector, before) > 1e-2, "it must have learned something"
-    for name, state in ours.optimizer.adam.state_dict().items():
-        torch.testing.assert_close(
-            torch.as_tensor(state),
-            torch.as_tensor(theirs.optimizer.adam.state_dict()[name]),
-            rtol=1e-3,
-            atol=1e-4,
-        )
-
-
-@pytest.mark.parametrize("kind", KERNELS)
 @pytest.mark.parametrize("shared_critic", [False, True])
 def test_values_are_those_of_the_network(kind: KernelKind, shared_critic: bool) -> None:
     learner = Learner(Case(rows=5000, signals=2, hidden_units=64, shared_critic=shared_critic))

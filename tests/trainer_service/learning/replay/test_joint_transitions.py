@@ -274,10 +274,3 @@ def test_trajectories_without_groups_are_refused() -> None:
     trajectories = replace(next(iter(GroupLife(1))), group_index=None)
     with pytest.raises(ValueError, match="do not say which agents acted together"):
         make(10).add(trajectories)
-    three = next(
-        each
-        for each in GroupLife(1)
-        if each.group_index is not None and each.group_index.agent_indices.max() == 2
-    )
-    with pytest.raises(ValueError, match="3 agents, expected at most 2"):
-        JointReplay(SPEC, 10, num_agents=2, discount=GAMMA).add(three)

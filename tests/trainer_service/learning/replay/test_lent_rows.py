@@ -55,14 +55,6 @@ def test_lent_blocks_are_read_as_they_were_lent(columns: Columns) -> None:
     assert columns["flag"][[3, 4, 30, 89, 95]].tolist() == [200, 201, 200, 201, 200]
 
 
-def test_nothing_is_kept_of_blocks_that_nobody_reads_any_more(columns: Columns) -> None:
-    loan = lent(columns, 90, 1)
-    put(loan, columns, [3, 89], 200)
-    loan.take(Block(26, 52))
-    put(loan, columns, [30], 200)
-    assert loan._kept == []
-
-
 def test_nobody_takes_a_block_while_its_rows_are_written(columns: Columns) -> None:
     loan = lent(columns, 90, 0)
     reader = Thread(target=loan.take, args=(Block(0, 26),))

@@ -47,18 +47,6 @@ def test_agents_alone_look_ahead_to_the_end_of_their_segment() -> None:
     assert_each_is_one_step(first, {0: 1, 2: 3, 3: 300, 4: 400}, {3})
 
 
-@pytest.mark.parametrize("capacity", [6, 100])
-def test_their_rewards_add_up_to_those_of_a_sample(capacity: int) -> None:
-    replay = TransitionReplay(SPEC, capacity, n_step=3, gamma=GAMMA)
-    for number, lengths in enumerate(([4, 1], [2, 2], [5])):
-        replay.add(lives(lengths, [False] * len(lengths), 10 * number))
-    rows = np.arange(len(replay))
-    steps = replay.single_steps(rows, 3)
-    paid = np.zeros((3, len(rows)))
-    paid[steps.places] = steps.task_rewards
-    np.testing.assert_allclose(GAMMA ** np.arange(3) @ paid, gathered(replay, rows).task_rewards)
-
-
 def joint(**how: Any) -> JointReplay:
     replay = JointReplay(SPEC, 100, num_agents=2, discount=GAMMA, n_step=3, **how)
     replay.add(lives_of_group())

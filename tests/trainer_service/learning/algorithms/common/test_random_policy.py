@@ -9,8 +9,6 @@ import torch
 from trainer_service.config import TrainerSettings
 from trainer_service.learning.algorithms import Compute, RandomPolicy
 from trainer_service.learning.algorithms.common.actor import ActRequest
-from trainer_service.running.behaviors.saving import checkpoint_of
-from trainer_service.running.policy import Policy
 from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationSpec
 
 SPEC = BehaviorSpec((ObservationSpec("seen", (2,)),), ActionSpec(1, (3,)))
@@ -39,12 +37,3 @@ def test_it_draws_uniformly_deterministic_or_not(deterministic: bool) -> None:
     assert numbers.std() == pytest.approx(3**-0.5, abs=0.02)
     again = policy.actor.act(ActRequest(SEEN, ALLOWED, NOTHING, deterministic))
     assert (again.continuous_actions != decisions.continuous_actions).all()
-
-
-def test_its_policy_draws_as_it_does(make_behavior) -> None:
-    behavior = make_behavior(trainer_type="random", hyperparameters={}, continuous=2, branches=(4,))
-    policy = Policy(checkpoint_of(behavior), seed=3)
-    seen = np.zeros((4000, 1), np.float32)
-    first, second = (policy.act([seen], deterministic=True) for _ in range(2))
-    assert (first.continuous != second.continuous).all()
-    assert np.bincount(first.discrete[:, 0]).tolist() == pytest.approx([1000] * 4, abs=150)

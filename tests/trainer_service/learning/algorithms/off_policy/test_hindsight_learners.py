@@ -79,13 +79,6 @@ def test_it_goes_on_as_if_it_had_not_stopped(trainer_type: str) -> None:
     assert_equal_states(flat(straight.state_dict()), flat(resumed.state_dict()))
 
 
-def test_observations_are_normalized_by_the_goals_that_were_pursued() -> None:
-    learner, uniform = learner_of("td3"), learner_of("td3", "uniform")
-    for each in (learner, uniform):
-        learn(each, "td3")
-    assert_equal_states(*(flat(each.state_dict()["normalizer"]) for each in (learner, uniform)))
-
-
 @pytest.mark.parametrize(
     ("trainer_type", "changes", "said"),
     [

@@ -29,11 +29,6 @@ def learner(small) -> Callable[..., Behavior]:
     return partial(small, "sac", **seen, **sizes)
 
 
-def updates_of(behavior: Behavior) -> int:
-    updates: int = checkpoint_of(behavior).algorithm["updates"]
-    return updates
-
-
 @pytest.mark.parametrize(
     ("steps_per_update", "recorded", "due"),
     [(1.0, 10, 0), (1.0, 15, 5), (10.0, 109, 9), (10.0, 110, 10), (0.5, 12, 4), (2.5, 15, 2), (0.1, 11, 10)],

@@ -15,7 +15,7 @@ from trainer_service.learning.algorithms.off_policy.td3 import TD3
 from trainer_service.learning.replay.transitions import Sample
 from trainer_service.running.behaviors.behavior import Behavior
 
-AGENTS, ROWS = 4, 512
+ROWS = 512
 
 
 @pytest.fixture

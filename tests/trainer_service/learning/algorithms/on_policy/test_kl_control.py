@@ -18,7 +18,6 @@ from unity_bridge.specs import ActionSpec
 
 RATE = 1e-3
 MIXED, CHOICES = ActionSpec(2, (3, 2)), ActionSpec(0, (3,))
-MEMORY = {"memory_size": 8, "sequence_length": 2}
 KL, EPOCHS = "Policy/Exact KL Divergence", "Policy/Epochs"
 trainer_types = pytest.mark.parametrize("trainer_type", ["ppo", "mappo", "happo", "poca", "coma"])
 

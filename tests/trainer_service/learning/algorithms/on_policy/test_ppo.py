@@ -100,14 +100,6 @@ def test_schedules_run_over_max_steps(
     assert found == pytest.approx(expected)
 
 
-def test_epsilon_and_beta_may_have_their_own_schedules(make_behavior, live) -> None:
-    behavior = hybrid(make_behavior, learning_rate_schedule="constant", beta_schedule="linear", beta=0.02)
-    behavior.step = 500
-    metrics = update_metrics(behavior, live)
-    assert metrics["Policy/Learning Rate"] == pytest.approx(3e-4)
-    assert metrics["Policy/Beta"] < 0.011
-
-
 def test_a_behavior_in_inference_records_and_changes_nothing(make_behavior) -> None:
     behavior = make_behavior(sizes=(SENSOR,), continuous=1, learns=False, max_steps=10)
     world, before = Drift(behavior), network(behavior)

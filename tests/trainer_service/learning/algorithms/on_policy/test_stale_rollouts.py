@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from seeds import quick_where
 
 from trainer_service.learning.rollout.trajectories import Trajectories
 from trainer_service.running.behaviors.behavior import Behavior
@@ -21,11 +20,10 @@ AGENTS, SIGNS, LAG = 8, 4, 8
 
 
 class Signs:
-    """Episodes of one decision: the sign that is seen is to be chosen. Pairs share what they earn."""
+    """Episodes of one decision: the sign that is seen is to be chosen."""
 
-    def __init__(self, *, pairs: bool) -> None:
+    def __init__(self) -> None:
         self.rng = np.random.default_rng(1)
-        self.pairs = pairs
         self.right: list[float] = []
 
     def begin(self) -> StepBatch:
@@ -34,8 +32,6 @@ class Signs:
 
     def step(self, actions: ActionBatch) -> StepBatch:
         right = actions.discrete[:, 0] == self.sign
-        if self.pairs:
-            right = np.repeat(right.reshape(-1, 2).mean(axis=1), 2)
         self.right.append(float(right.mean()))
         return concatenate(self.rows(right, terminated=np.ones(AGENTS, np.bool_)), self.begin())
 
@@ -45,7 +41,6 @@ class Signs:
             rewards.astype(np.float32),
             agent_ids=np.arange(AGENTS),
             allowed_actions=np.ones((AGENTS, SIGNS), np.bool_),
-            group_ids=1 + np.arange(AGENTS) // 2 if self.pairs else None,
             **ends,
         )
 
@@ -69,22 +64,20 @@ def learned(small: Callable[..., Behavior], live: Any) -> Callable[..., float]:
     sizes = {"batch_size": 64, "buffer_size": 256, "num_epoch": 4, "units": 16}
     rates = {"learning_rate": 0.005, "beta": 0.001, "learning_rate_schedule": "constant"}
 
-    def run(learner: str, *, decoupled: bool) -> float:
-        group = {} if learner == "ppo" else {"group_size": 2}
+    def run(*, decoupled: bool) -> float:
         body = {"sizes": (SIGNS,), "branches": (SIGNS,), "decoupled": decoupled}
-        behavior = small(learner, **body, **sizes, **rates, **group)
+        behavior = small("ppo", **body, **sizes, **rates)
         delay(behavior, LAG)
-        world = Signs(pairs=learner != "ppo")
+        world = Signs()
         live(behavior, world, 20)
         return float(np.mean(world.right[len(world.right) // 2 :]))
 
     return run
 
 
-@pytest.mark.parametrize("learner", ["ppo", quick_where(False, "happo")])
-def test_a_policy_of_eight_updates_ago_teaches_as_well(learned, learner: str) -> None:
-    assert learned(learner, decoupled=True) > 0.9
+def test_a_policy_of_eight_updates_ago_teaches_as_well(learned) -> None:
+    assert learned(decoupled=True) > 0.9
 
 
 def test_without_the_correction_it_teaches_less(learned) -> None:
-    assert learned("ppo", decoupled=False) < 0.8
+    assert learned(decoupled=False) < 0.8

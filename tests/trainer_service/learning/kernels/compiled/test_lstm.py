@@ -65,14 +65,6 @@ def test_values_are_those_of_the_network(library: CompiledLibrary, shared_critic
 
 
 @pytest.mark.parametrize("library", LIBRARIES)
-def test_what_is_no_number_in_a_memory_shows_in_the_losses(library: CompiledLibrary) -> None:
-    order, spans = SMALL.epoch(3, torch.Generator().manual_seed(1))
-    assert spans[0].sequences is not None
-    spans[0].sequences.memories[0, 0] = float("nan")
-    assert not torch.isfinite(Learner(SMALL).by_kernel(compiled(library), order, spans)).all()
-
-
-@pytest.mark.parametrize("library", LIBRARIES)
 def test_rows_without_their_sequences_are_refused(library: CompiledLibrary) -> None:
     learner = Learner(SMALL)
     with pytest.raises(ValueError, match="sequences belong to networks with memory"):

@@ -248,15 +248,6 @@ def test_a_deviation_beyond_its_range_has_no_gradient(library: CompiledLibrary, 
 
 
 @pytest.mark.parametrize("library", LIBRARIES)
-def test_a_number_that_is_none_spreads_as_in_torch(library: CompiledLibrary) -> None:
-    def change(learner: SAC) -> None:
-        learner.networks["critics"].q.bias[1] = torch.nan
-
-    for learner in both(Case(network={"activation": "relu"}), library, change)[:2]:
-        assert all(gradient.isnan().any() for gradient in gradients(learner)[:2])
-
-
-@pytest.mark.parametrize("library", LIBRARIES)
 def test_other_networks_are_left_to_autograd(
     library: CompiledLibrary, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -78,18 +78,3 @@ def test_values_baselines_and_gradients_equal_separate_attentions(memory: Memory
     theirs = results(*plainly(critic, seen, done, filled))
     for one, other in zip(ours, theirs, strict=True):
         assert torch.allclose(one, other, rtol=1e-5, atol=1e-5)
-
-
-@pytest.mark.parametrize("memory", [None, MEMORY], ids=["without memory", "with memory"])
-def test_it_makes_no_difference_who_has_which_index(memory: MemorySettings | None) -> None:
-    torch.manual_seed(4)
-    critic = POCACritic(SPEC, NetworkSettings(hidden_units=16, memory=memory), agent_sensors=[0], signals=2)
-    seen, done = torch.randn(16, 5), torch.randn(16, 2 + CHOICES)
-    filled, order = None if memory is None else FILLED, [2, 0, 3, 1]
-    with torch.no_grad():
-        values, baselines = critic.forward([seen], done, MEMBERS, filled)
-        same, moved = critic.forward([seen], done, MEMBERS[:, order], filled)
-    there = MEMBERS[:, order] >= 0
-    torch.testing.assert_close(same, values, atol=1e-6, rtol=1e-5)
-    torch.testing.assert_close(moved[there], baselines[:, order][there], atol=1e-6, rtol=1e-5)
-    assert baselines[0].std() > 0.0

@@ -118,19 +118,6 @@ def test_attention_tells_how_large_inputs_are_if_asked(keep_scale: bool) -> None
     assert (moved > 0.2) == keep_scale
 
 
-@pytest.mark.parametrize(("there", "number"), [(1, -0.5), (2, 0.0), (4, 1.0)])
-def test_a_poca_critic_is_told_how_many_are_there(there: int, number: float) -> None:
-    critic = POCACritic(SPEC, SETTINGS, agent_sensors=[0], signals=1)
-    critic.most.fill_(4.0)
-    told: list[Tensor] = []
-    critic.value.forward = lambda features: (told.append(features), torch.zeros(len(features), 1, 1))[1]  # type: ignore[method-assign]
-    members = torch.full((1, 4), -1)
-    members[0, :there] = torch.arange(there)
-    with torch.no_grad():
-        critic.forward([torch.randn(4, 5)], torch.zeros(4, CHOICES), members)
-    assert float(told[0][0, -1]) == number
-
-
 def test_a_counterfactual_critic_ignores_its_own_agents_action() -> None:
     seen, done = rows()
     critic = COMACritic(

@@ -66,15 +66,3 @@ def test_a_critic_depends_on_its_inputs_and_no_absent_agent(shared: bool) -> Non
         expected = torch.zeros(GROUPS, NUM_AGENTS, dtype=torch.bool)
         expected[1:, critic] = True  # in the first group agent 2 is absent, and what it does is nothing
         assert torch.equal(moved, expected)
-
-
-@pytest.mark.parametrize("shared", [False, True])
-def test_what_all_critics_are_told_may_be_said_once(shared: bool) -> None:
-    critics = StackedCritics(SPEC, SETTINGS, num_agents=NUM_AGENTS, shared=shared)
-    present, observations = torch.ones(GROUPS, NUM_AGENTS, dtype=torch.bool), seen()
-    actions = torch.randn(GROUPS, 1, NUM_AGENTS, 7)
-    once = critics.forward(GroupInput(observations), present, actions)
-    torch.testing.assert_close(
-        once, critics.forward(GroupInput(observations), present, actions.expand(-1, NUM_AGENTS, -1, -1))
-    )
-    assert not torch.allclose(once[:, 0], once[:, 1])

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,16 +17,12 @@ from trainer_service.learning.algorithms.common.off_policy.group_replay import G
 from trainer_service.learning.algorithms.common.off_policy.joint_minibatch import JointMinibatch
 from trainer_service.learning.algorithms.common.off_policy.mixer_state import MixerState
 from trainer_service.learning.networks.groups.histories import GroupInput
-from trainer_service.running.behaviors.behavior import Behavior
-from trainer_service.running.training.run import restore_replay
 from unity_bridge.specs import GLOBAL_STATE, ActionSpec, BehaviorSpec, ObservationSpec
 
 TYPES = ["idqn", "vdn", "qmix"]
 EYES = ObservationSpec("eyes", (2,))
 SPEC = BehaviorSpec((EYES,), ActionSpec(0, (3,)))
 NUM_AGENTS = 2
-
-Make = Callable[..., Behavior]
 
 
 def settings_of(
@@ -208,20 +202,6 @@ def test_the_mixers_state_is_what_all_see_or_the_simulators() -> None:
     learner("qmix", WITH_STATE, state="environment")
     with pytest.raises(ValueError, match=r"'global_state'.* does not have"):
         learner("qmix", state="environment")
-
-
-def test_a_run_without_its_buffer_says_when_learning_resumes(
-    make_behavior: Make, caplog: pytest.LogCaptureFixture
-) -> None:
-    behavior = make_behavior(**settings_of("vdn", save_replay_buffer=True))
-    restore_replay(behavior, Path("none"), Path("none"))
-    assert f"learns again after {16 * NUM_AGENTS} steps" in caplog.text
-    learning = behavior.learner
-    assert isinstance(learning, GroupQLearner)
-    learning.replay.schedule.steps = 16 * NUM_AGENTS
-    assert not learning.ready()
-    learning.replay.schedule.steps += 8
-    assert learning.ready()
 
 
 @pytest.mark.parametrize(("n_step", "expected"), [(2, 8), (3, 12), (8, 16)])
