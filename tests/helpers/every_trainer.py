@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytest
@@ -109,15 +109,10 @@ def settings_for(trainer_type: str, memory: str | None, curious: bool, **changes
 
 
 def make_behavior(
-    settings: TrainerSettings,
-    actions: ActionSpec,
-    *,
-    seed: int,
-    device: str = "cpu",
-    sensors: Sequence[ObservationSpec] = (),
+    settings: TrainerSettings, actions: ActionSpec, *, seed: int, device: str = "cpu"
 ) -> Behavior:
-    """A behavior of ShortEpisodes, ready to learn. sensors: further ones."""
-    spec = BehaviorSpec((ObservationSpec("seen", (SENSOR,)), *sensors), actions)
+    """A behavior of ShortEpisodes, ready to learn."""
+    spec = BehaviorSpec((ObservationSpec("seen", (SENSOR,)),), actions)
     behavior = Behavior("Probe", spec, settings, Compute(torch.device(device), seed))
     behavior.prepare()
     return behavior
