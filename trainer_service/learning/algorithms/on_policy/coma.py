@@ -161,7 +161,8 @@ class COMA(OnPolicyLearner):
         q = self._values(self._target, rollout, actions)
         actions_taken = torch.cat([actions, actions.new_zeros((1, actions.shape[1]))])[members]
         present = (members >= 0).to(q.dtype).unsqueeze(-1)
-        q_taken = (q * actions_taken.unsqueeze(-1)).sum(dim=2) * present
+        # An absent agent has zeros in place of actions, so its value is zero.
+        q_taken = (q * actions_taken.unsqueeze(-1)).sum(dim=2)
         mean = q_taken.sum(dim=1) / present.sum(dim=1).clamp(min=1.0)
         joint_values: NDArray[np.float32] = mean.unsqueeze(1).cpu().numpy()
         return joint_values
