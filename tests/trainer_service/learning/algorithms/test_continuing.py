@@ -69,8 +69,12 @@ def test_another_runs_weights_are_a_new_start(walker) -> None:
         ({"network_settings": {"hidden_units": 16}}, "does not fit the configured networks"),
         ({"network_settings": {"hidden_units": 8, "num_layers": 1}}, "does not fit the configured networks"),
         ({"hyperparameters": {"shared_critic": True}}, "does not fit the configured networks"),
+        (
+            {"trainer_type": "sac", "hyperparameters": {}},
+            "behavior 'Probe': the checkpoint is of trainer type 'ppo', the configuration says 'sac'",
+        ),
     ],
-    ids=["units", "normalizer", "shared-critic"],
+    ids=["units", "normalizer", "shared-critic", "trainer-type"],
 )
 def test_a_checkpoint_of_other_settings_is_refused(walker, changes: dict[str, Any], expected: str) -> None:
     with pytest.raises(UserError, match=expected):

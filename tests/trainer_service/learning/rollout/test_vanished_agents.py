@@ -150,6 +150,16 @@ def test_who_vanished_from_a_group_waits_for_the_others(impatient: int) -> None:
     assert sorted(segment.lengths.tolist()) == [1, 7]
 
 
+def test_a_groups_episode_ends_without_who_vanished(impatient: int, make_behavior) -> None:
+    behavior = make_behavior(continuous=1, branches=(3,))
+    ticks = [tick([1, 2], clock=clock, groups=[8, 8]) for clock in (0, 10)]
+    ticks += [tick([1], groups=[8])] * (impatient + 2)
+    for each in (*ticks, tick([1], clock=5, ended=1, groups=[8])):
+        observe(behavior, BehaviorTick(0, 0, each))
+        behavior.collector.act()
+    assert behavior.returns.drain() == [10.0 + 10.0 + 5.0]
+
+
 def test_rows_of_vanished_agents_are_given_back() -> None:
     """Rows of later agents, the highest ones, are given back too."""
     drive, at_home = Driver(), [1, 2, 3]
@@ -204,7 +214,9 @@ def test_a_message_of_too_many_agents_is_refused(make_behavior) -> None:
         *(np.zeros(len(crowd), np.bool_),) * 2, np.ones((len(crowd), 0), np.bool_),
         np.zeros(len(crowd), np.int64), np.zeros(len(crowd), np.float32),
     )  # fmt: skip
-    with pytest.raises(WireError, match=f"'Walker': expected at most {MAX_AGENTS} agents in one simulator"):
+    with pytest.raises(
+        WireError, match=f"'Walker': expected at most {MAX_AGENTS} agents .* a message of {len(crowd)} rows"
+    ):
         observe(behavior, BehaviorTick(0, 0, batch))
 
 

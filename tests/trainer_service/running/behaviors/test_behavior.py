@@ -89,6 +89,22 @@ def test_returns_of_groups_and_of_agents_without_one_count() -> None:
     assert stats.group_returns.tolist() == [30.0]
 
 
+def test_a_group_larger_than_configured_is_refused() -> None:
+    pair = behavior(VECTOR, trainer_type="mappo", hyperparameters={"group_size": 2})
+    three = step_batch(
+        [np.zeros((3, 2), np.float32)],
+        np.zeros(3, np.float32),
+        agent_ids=np.arange(3),
+        group_ids=np.ones(3, np.int64),
+        allowed_actions=np.ones((3, 0), np.bool_),
+    )
+    refusal = (
+        "behavior 'B': got a group of at least 3 agents, expected at most 2: set hyperparameters.group_size"
+    )
+    with pytest.raises(UserError, match=refusal):
+        observe(pair, BehaviorTick(0, 0, three))
+
+
 def test_pictures_too_small_for_their_encoder_are_refused_by_name() -> None:
     with pytest.raises(UserError, match="behavior 'B': sensor 'camera' shows pictures 16 wide and 30 high"):
         behavior(VECTOR, ObservationSpec("camera", (3, 30, 16)))

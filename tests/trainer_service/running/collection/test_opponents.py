@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,10 +14,12 @@ from behaviors_of_simulators import BehaviorsOfSimulators
 from trainer_service.config import TrainerSettings
 from trainer_service.errors import UserError
 from trainer_service.learning.algorithms import Compute
+from trainer_service.learning.algorithms.common.actor import Actor
 from trainer_service.running.behaviors.behavior import Behavior
 from trainer_service.running.behaviors.saving import checkpoint_of
 from trainer_service.running.behaviors.self_play import TurnScheduler
-from trainer_service.running.collection.opponents import FixedOpponent
+from trainer_service.running.collection.opponents import FixedOpponent, OpponentPolicies, Snapshot
+from trainer_service.running.collection.records import BehaviorTick
 from trainer_service.running.policy import Policy
 from unity_bridge.server.bridge import Tick
 from unity_bridge.side_channels import SideChannelRecord, expert_record
@@ -169,6 +172,21 @@ def test_only_who_learns_is_learned_from_and_counted() -> None:
     assert len(stats.group_returns) == 10 * COPIES
     collected = checkpoint_of(duel).algorithm["collected"]
     assert collected["lengths"].sum() == 10 * AGENTS - 256
+
+
+def test_a_snapshot_plays_with_weights_of_its_own() -> None:
+    newest = meet(*IDS, chosen=settings())["Duel"].learner.actor
+    changed = ({name: value + step for name, value in newest.weights().items()} for step in (1, 2))
+    snapshots = [Snapshot(weights, 0, 1200.0) for weights in changed]
+    against = SimpleNamespace(opponent=lambda team: snapshots[0])
+    policies = OpponentPolicies(against, newest, Compute(torch.device("cpu"), 1), SPEC)
+    steps = BehaviorTick(0, 1, OneThrow(higher_wins, IDS).begin()[IDS[1]])
+    while snapshots:
+        actor = policies.actor(steps)
+        assert isinstance(actor, Actor)
+        weights = actor.weights()
+        assert all(torch.equal(weights[name], theirs) for name, theirs in snapshots[0].weights.items())
+        del snapshots[0]
 
 
 def test_opponents_keep_their_weights_while_the_learner_moves_on() -> None:

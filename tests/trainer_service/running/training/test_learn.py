@@ -15,11 +15,12 @@ import pytest
 import torch
 
 from trainer_service.config import parse_run_options
-from trainer_service.errors import UserError
+from trainer_service.errors import OutOfMemory, UserError
 from trainer_service.learning.algorithms import Compute
 from trainer_service.learning.rollout.assembler import TrajectoryAssembler
 from trainer_service.running.behaviors.behavior import Behavior
 from trainer_service.running.behaviors.registry import Behaviors
+from trainer_service.running.callbacks import CallbackError
 from trainer_service.running.collection import collector
 from trainer_service.running.collection.channels import Channels
 from trainer_service.running.collection.router import Router
@@ -28,6 +29,7 @@ from trainer_service.running.curriculum import Curriculum
 from trainer_service.running.metrics.console import Console
 from trainer_service.running.metrics.statistics import MAX_NAMES
 from trainer_service.running.metrics.timers import Timers
+from trainer_service.running.runs.files import SaveError
 from trainer_service.running.runs.folder import RunFolder
 from trainer_service.running.runs.status import TrainingStatus
 from trainer_service.running.training.learn import learn
@@ -160,17 +162,40 @@ def test_a_tick_without_anybody_waiting_is_answered_too(tmp_path: Path) -> None:
     assert behaviors["B"].step == 1
 
 
-def test_a_departed_simulator_leaves_nothing_to_its_successor(tmp_path: Path) -> None:
-    gone = Departure(0, "simulator 0: exited; starting it again")
+@pytest.mark.parametrize(
+    "end",
+    [[tick(0, 7), Departure(0, "simulator 0: exited; starting it again")], [tick(0, *range(5))]],
+    ids=["departed-in-one-breath", "refused-for-its-many-agents"],
+)
+def test_a_simulator_that_is_gone_leaves_nothing_to_its_successor(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: list[Tick | Departure]
+) -> None:
+    monkeypatch.setattr(collector, "MAX_AGENTS", 2)
     bridge = ScriptedBridge(
         [tick(0, 7, first=True)],
-        [tick(0, 7), gone],  # in one breath
+        end,
         [tick(0, 7, reward=99.0, first=True)],  # the successor's first message: nobody's reward
         [tick(0, 7, reward=3.0)],
         [],
     )
     behaviors = run(bridge, tmp_path)
     assert behaviors["B"].step == 1
+
+
+@pytest.mark.parametrize(
+    "error",
+    [CallbackError("no"), SaveError(Path("x"), OSError(28, "no")), OutOfMemory("no")],
+    ids=lambda error: type(error).__name__,
+)
+def test_an_error_that_no_simulator_caused_ends_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: UserError
+) -> None:
+    def add(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(Behavior, "add", add)
+    with pytest.raises(type(error), match="no"):
+        run(ScriptedBridge([tick(0, 5, first=True)], [tick(0, 5)], []), tmp_path)
 
 
 def test_a_second_simulator_with_another_spec_is_refused_alone(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -155,6 +156,18 @@ def test_its_own_steps_are_agent_steps_wherever_environment_steps_place_the_run(
     run_ticks(behavior, *begin_world(behavior, ShortEpisodes(actions)), 8 * DECISIONS)
     assert places
     assert 0 < max(places) <= behavior.step < 200
+
+
+def test_memories_are_renewed_after_each_pass_over_the_demonstrations(demo_of) -> None:
+    # Each update learns from half of the steps.
+    demo = demo_of(BOTH, steps=40)
+    learner: Any = make("ppo", demo, memory=True, num_epoch=1, samples_per_update=20).learner
+    noted = []
+    for _ in range(5):
+        learner.cloning.update(0)
+        noted.append(learner.cloning.state_dict()["memories"])
+    kept = [torch.equal(memories, following) for memories, following in pairwise(noted)]
+    assert kept == [True, False, True, False]
 
 
 def gradient_steps(

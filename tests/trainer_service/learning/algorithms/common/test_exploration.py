@@ -4,10 +4,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 from made_trajectories import trajectories_of
 
-from trainer_service.config.hyperparameters.off_policy import ActionValueSettings
-from trainer_service.learning.algorithms.common.exploration import EpsilonGreedy
+from trainer_service.config.hyperparameters.off_policy import ActionValueSettings, NoiseSettings
+from trainer_service.learning.algorithms.common.exploration import ActionNoise, EpsilonGreedy
+from trainer_service.learning.rollout.assembler import Decisions
 from trainer_service.learning.rollout.trajectories import Trajectories
 
 
@@ -43,3 +45,16 @@ def test_who_does_not_say_what_ended_ends_nothing() -> None:
     unsaid = lived([3], [True])
     exploration.record(replace(unsaid, ended=None))
     assert exploration.epsilon == 1.0
+
+
+def test_noise_drifts_on_from_what_an_agent_remembers() -> None:
+    noise = ActionNoise(NoiseSettings(noise="ou", exploration_noise=0.1), 2, uniform_until=0)
+
+    def perturbed(*remembered: float) -> Decisions:
+        actions, memories = np.zeros((1, 2), np.float32), np.array([remembered], np.float32)
+        decisions = Decisions(actions, np.zeros((1, 0), np.int64), np.zeros(1, np.float32), memories)
+        return noise.perturb(decisions, torch.Generator().manual_seed(1))
+
+    fresh, drifted = perturbed(7.0, 0.0, 0.0), perturbed(7.0, 1.0, -2.0)
+    assert (drifted.memories - fresh.memories)[0] == pytest.approx([0.0, 0.85, -1.7])
+    assert drifted.continuous_actions == pytest.approx(0.1 * drifted.memories[:, 1:])

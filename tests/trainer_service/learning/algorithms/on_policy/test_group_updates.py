@@ -13,7 +13,7 @@ import torch
 from trainer_service.learning.algorithms.common.on_policy import update
 from trainer_service.learning.algorithms.on_policy.mappo import MAPPO
 from trainer_service.running.behaviors.behavior import Behavior
-from trainer_service.running.behaviors.saving import checkpoint_of
+from trainer_service.running.behaviors.saving import checkpoint_of, restore
 from unity_bridge.simulators.scene import concatenate, step_batch
 from unity_bridge.steps import ActionBatch, StepBatch
 
@@ -257,6 +257,45 @@ def test_happos_later_agent_is_weighted_by_the_changes_of_the_earlier(make, live
     assert found[0][0] < 1.0 < found[2][0]
 
 
+def test_happos_agents_learn_in_a_drawn_order_unless_it_is_fixed(make) -> None:
+    drawn, fixed = (
+        {
+            tuple(make("happo", group_size=4, fixed_order=fixed, seed=seed).learner._agent_order())
+            for seed in range(8)
+        }
+        for fixed in (False, True)
+    )
+    assert fixed == {(0, 1, 2, 3)}
+    assert len(drawn) > 1
+    assert all(sorted(order) == [0, 1, 2, 3] for order in drawn)
+
+
+def test_pocas_agents_are_measured_from_baselines_of_their_own(make, live, monkeypatch) -> None:
+    behavior = make("poca")
+    estimates = spied_estimates(behavior, monkeypatch)
+    live(behavior, Pairs(own=lambda actions: 1.0 * actions.discrete[:, 0]), 1)
+    (((rollout, _), estimate),) = estimates
+    of_step, agents = rollout.joint_steps.of_step, rollout.joint_steps.agent_of_step
+    returns, baselines = estimate.targets[:, 0, 0].numpy(), estimate.old_values[:, 1:, 0].numpy()
+    assert np.abs(baselines[:, 0] - baselines[:, 1]).max() > 0.01
+    advantages = returns[of_step] - baselines[of_step, agents]
+    standard = (advantages - advantages.mean()) / advantages.std()
+    assert estimate.advantages.numpy() == pytest.approx(standard, abs=1e-4)
+
+
+def test_pocas_loss_has_half_the_error_of_present_agents_baselines(make, live, monkeypatch) -> None:
+    behavior = make("poca", batch_size=1024, num_epoch=1)
+    estimates = spied_estimates(behavior, monkeypatch)
+    live(behavior, Stragglers(), 1)
+    (((rollout, _), estimate),) = estimates
+    errors = (estimate.old_values - estimate.targets)[..., 0].square()
+    present = torch.from_numpy(rollout.joint_steps.steps >= 0)
+    assert not present.all()
+    expected = errors[:, 0].mean() + 0.5 * errors[:, 1:][present].mean()
+    loss = statistics(behavior)["Losses/Value Loss"]  # of the only minibatch
+    assert loss == pytest.approx(float(expected), rel=1e-5)
+
+
 def test_comas_exploration_rate_reaches_its_final_value(make, live) -> None:
     behavior = make("coma", exploration_initial=0.5, exploration_final=0.1, exploration_steps=512)
     world = Pairs()
@@ -283,3 +322,6 @@ def test_comas_target_is_copied_every_target_update_steps(make, live) -> None:
             for part in ("critic", "target")
         }
         assert moved == {"critic": True, "target": due == 1}
+        resumed = make("coma", target_update=due)
+        restore(resumed, checkpoint_of(behavior))
+        assert checkpoint_of(resumed).algorithm["critic_steps"] == state["critic_steps"] > 0

@@ -13,6 +13,7 @@ from made_trajectories import trajectories_of
 from trainer_service.config import TrainerSettings
 from trainer_service.learning.algorithms import PPO, Compute
 from trainer_service.learning.algorithms.common.actor import ActRequest
+from trainer_service.learning.algorithms.common.on_policy.rollout import make_rollout
 from trainer_service.learning.kernels import SLOW, choice
 from trainer_service.learning.rollout.trajectories import Trajectories
 from unity_bridge.specs import ActionSpec, BehaviorSpec, ObservationSpec
@@ -115,7 +116,34 @@ def test_a_class_with_steps_of_its_own_takes_them() -> None:
 def test_a_network_of_another_kind_takes_autograd() -> None:
     other = learner(network_settings={"layer_norm": True, "hidden_units": 16})
     updated(other, times=1)
-    assert how(other) == AUTOGRAD
+    resumed = learner(network_settings={"layer_norm": True, "hidden_units": 16})
+    resumed.load_state_dict(other.state_dict())
+    assert how(other) == how(resumed) == AUTOGRAD
+
+
+def test_returns_mix_what_was_earned_and_what_is_expected_by_lambda() -> None:
+    hyper = {"batch_size": 40, "buffer_size": 500, "lambd": 0.25}
+    algorithm = learner(hyperparameters=hyper, reward_signals={"extrinsic": {"gamma": 0.5}})
+    trajectories = rollout(algorithm, (2,))
+    made = make_rollout(
+        trajectories, algorithm.rewards, algorithm.actor.normalizer, algorithm.sampler(trajectories)
+    )
+    targets = algorithm.estimate_advantages(made)
+    (first, last), (_, value) = trajectories.rewards, targets.old_value[:, 0].tolist()
+    assert targets.return_[:, 0].tolist() == pytest.approx([first + 0.5 * (0.75 * value + 0.25 * last), last])
+
+
+def test_a_new_start_takes_the_values_of_the_signals_that_it_knows() -> None:
+    curiosity = {"curiosity": {"strength": 0.1}}
+    trained = learner(reward_signals={**curiosity, "extrinsic": {}})
+    state = trained.state_dict()
+    state["network"]["value.weight"][:] = torch.tensor([[1.0], [2.0]])
+    state["network"]["value.bias"][:] = torch.tensor([1.0, 2.0])
+    fresh = learner(reward_signals={"extrinsic": {}, "rnd": {}, **curiosity})
+    fresh.load_weights(state)
+    found = fresh.state_dict()["network"]
+    assert found["value.bias"].tolist() == [2.0, 0.0, 1.0]
+    assert found["value.weight"][[0, 2], 0].tolist() == [2.0, 1.0]
 
 
 def test_the_log_says_once_how_gradients_are_computed(caplog: pytest.LogCaptureFixture) -> None:

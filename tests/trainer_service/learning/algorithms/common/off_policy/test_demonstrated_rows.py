@@ -155,6 +155,7 @@ def test_priorities_are_of_own_rows_alone(tmp_path: Path) -> None:
     assert [priorities[row] for row in range(OWN)] == pytest.approx(
         [changed.get(row, 1.0) for row in range(OWN)]
     )
+    assert replay.metrics()["Replay/Largest Priority"] == pytest.approx(13.0)
 
 
 def told(caplog: pytest.LogCaptureFixture) -> list[str]:
