@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 import torch
-from pair_worlds import Clock, OwnCue, Sacrifice, Table, differ
+from pair_worlds import Clock, OwnCue, Pairs, Sacrifice, Table, differ
 from seeds import quick_where
 
 from trainer_service.errors import UserError
@@ -18,6 +18,7 @@ from trainer_service.learning.networks.groups.histories import GroupInput
 from trainer_service.running.behaviors.behavior import Behavior
 from trainer_service.running.behaviors.saving import checkpoint_of
 from trainer_service.running.policy import Policy
+from unity_bridge.steps import ActionBatch, StepBatch
 
 pytestmark = pytest.mark.probe
 
@@ -141,6 +142,29 @@ def test_rewards_of_a_group_count_once_and_time_limits_bootstrap(
     assert series[tag].mean == pytest.approx(worth, rel=0.12)
 
 
+class TwoSteps(Pairs):
+    """The two-step game of Rashid et al. 2018, section 6.1: agent 0 says which table pays for the second choices.
+
+    The first pays 7 whatever is done; the second pays 8 where both choose 1, 1 where one does, and else nothing.
+    """
+
+    TABLES = np.array([[[7, 7], [7, 7]], [[0, 1], [1, 8]]], np.float32)
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(seed)
+        self.chosen: np.ndarray | None = None
+
+    def step(self, actions: ActionBatch) -> StepBatch:
+        choices = actions.discrete[:, 0].reshape(self.copies, 2)
+        if self.chosen is None:
+            self.chosen = choices[:, 0]
+            self.seen = np.repeat(1.0 - 2.0 * self.chosen, 2)
+            return self.rows()
+        paid = self.TABLES[self.chosen, choices[:, 0], choices[:, 1]]
+        self.chosen = None
+        return self.ended(paid, group=np.repeat(paid, 2))
+
+
 def totals(behavior: Behavior, seen: float = 0.0) -> np.ndarray:
     """The group's value where both see a number, for each pair of choices."""
     made = behavior.learner
@@ -169,6 +193,21 @@ def explore(make: Make, live, learner: str, table: list[list[float]], updates: i
 def test_what_each_adds_is_found_where_it_adds_up(make: Make, live, learner: str) -> None:
     behavior = explore(make, live, learner, [[0, 1], [3, 4]], 150)
     assert totals(behavior) == pytest.approx([0, 1, 3, 4], abs=0.3)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize(("learner", "worth", "table"), [("vdn", [6.93, 6.44], 0), ("qmix", [6.93, 7.92], 1)])
+def test_the_two_step_game_is_won_with_a_mixer_only(
+    make: Make, live, learner: str, worth: list[float], table: int
+) -> None:
+    # Where all choices come up alike, the sum that is nearest to the second table says 6.5 of its best pair.
+    behavior = make(learner, gamma=0.99, exploration_final=1.0)
+    live(behavior, TwoSteps(1), 300)
+    first = totals(behavior, 0.0).reshape(2, 2).max(axis=1)
+    assert first == pytest.approx(worth, abs=0.3)
+    assert first.argmax() == table
+    if learner == "qmix":
+        assert totals(behavior, -1.0) == pytest.approx([0, 1, 1, 8], abs=0.2)
 
 
 def test_a_policy_that_tells_agents_apart_needs_agent_indices(make: Make) -> None:

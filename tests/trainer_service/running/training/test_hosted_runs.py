@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import sys
 import traceback
 from collections.abc import Iterator
@@ -22,6 +23,7 @@ from unity_bridge.errors import SimulatorLost
 pytestmark = pytest.mark.process
 
 SOURCE = """
+import os, signal, time
 import gymnasium, numpy
 
 class Odd(gymnasium.Env):
@@ -29,10 +31,11 @@ class Odd(gymnasium.Env):
     action_space = gymnasium.spaces.Discrete(2)
     time = 0
 
-    def __init__(self, stuck=False, breaks_at=0):
+    def __init__(self, stuck=False, breaks_at=0, crashes=False):
         if stuck:
             raise RuntimeError("it does not start")
         self.breaks_at = breaks_at
+        self.crashes = crashes
 
     def reset(self, *, seed=None, options=None):
         return numpy.zeros(1, numpy.float32), {}
@@ -40,6 +43,10 @@ class Odd(gymnasium.Env):
     def step(self, action):
         self.time += 1
         print("so many words")
+        if self.crashes and self.time == 300:
+            time.sleep(1)  # so that something is saved
+        if self.crashes and self.time == 500:
+            os.kill(os.getpid(), signal.SIGSEGV)
         speed = {"slow": 1.0}["fast" if self.time == self.breaks_at else "slow"]
         return numpy.zeros(1, numpy.float32), speed, self.time % 20 == 0, False, {}
 """
@@ -87,6 +94,21 @@ def test_prints_leave_the_lines_on_standard_output_alone(mlagents_style, configu
         json.loads(line)
     evaluate = mlagents_style("evaluate", "p", "--episodes=2", "--json")
     assert json.loads(evaluate.out)["behaviors"]["Odd"]["episodes"] == 2
+
+
+@pytest.mark.thorough
+def test_a_crash_in_c_costs_what_is_not_saved(workplace: Path, odd: str, start) -> None:
+    write_configuration(workplace, {"Odd": settings_of("ppo", summary_freq=100, max_steps=600)})
+    line = ("learn", "config.yaml", f"--env={odd}", "--run-id=r")
+    crashes = ("--env-args", "--env-kwargs", '{"crashes": true}')
+    crashed = start(*line, "--autosave-interval-s=1", *crashes)
+    assert crashed.end() == -signal.SIGSEGV
+    assert "Segmentation fault" in crashed.output
+    assert 'odd_environments.py", line' in crashed.output
+    assert "runs in this process (--isolate: in one of its own)" in crashed.output
+    resumed = start(*line, "--resume")
+    assert resumed.end() == 0
+    assert "Step: 100." not in resumed.output
 
 
 class Breaking(gymnasium.Env[Any, Any]):
