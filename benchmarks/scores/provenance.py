@@ -83,6 +83,19 @@ def _processor() -> str:
 
 
 def _commit(checkout: Path) -> str:
-    """The commit of the code, with a plus sign where files differ from it; empty outside a repository."""
-    command = ["git", "-C", str(checkout), "describe", "--always", "--abbrev=10", "--dirty=+"]
-    return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
+    """The commit of the code, with a plus sign where sources or configurations differ; empty outside a repository."""
+
+    def git(*arguments: str) -> str:
+        command = ["git", "-C", str(checkout), *arguments]
+        return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
+
+    changed = git(
+        "status",
+        "--porcelain",
+        "--",
+        "trainer_service",
+        "unity_bridge",
+        "configs",
+        "benchmarks/scores/configs",
+    )
+    return git("rev-parse", "--short=10", "HEAD") + "+" * bool(changed)
