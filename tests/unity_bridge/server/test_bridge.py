@@ -215,7 +215,9 @@ def test_nothing_is_kept_of_those_that_left(make_bridge: Any, connect: Any, mess
         gc.enable()
 
 
-def test_closing_answers_waiting_simulators_with_stop(make_bridge: Any, connect: Any, messages: Any) -> None:
+def test_closing_answers_waiting_simulators_with_stop_once(
+    make_bridge: Any, connect: Any, messages: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     bridge = make_bridge()
     port = bridge.listen(port=0)
     replies = []
@@ -223,6 +225,7 @@ def test_closing_answers_waiting_simulators_with_stop(make_bridge: Any, connect:
         replies.append(simulator.later(simulator.start, messages.first_step()))
     bridge.next_events(2)
     bridge.close()
+    monkeypatch.delattr("unity_bridge.server.bridge._shut_down")  # nobody is waited for again
     bridge.close()
     assert [reply.result(LONG_S).header.status for reply in replies] == [400, 400]
 

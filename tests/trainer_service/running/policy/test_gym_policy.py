@@ -13,6 +13,7 @@ from gymnasium import spaces
 
 from trainer_service.errors import UserError
 from trainer_service.running.policy import Policy
+from unity_bridge.simulators.scene import SceneError
 
 
 def world(observation_space: Any, action_space: Any) -> Any:
@@ -96,6 +97,11 @@ class OnlyTwo(gymnasium.Env[Any, Any]):
 
     def action_masks(self) -> Any:
         return np.arange(3) == self.allowed
+
+
+def test_an_environment_that_normalizes_is_refused(of_three: Policy) -> None:
+    with pytest.raises(SceneError, match="NormalizeObservation"):
+        of_three.wrap(gymnasium.wrappers.NormalizeObservation(OnlyTwo()))
 
 
 ZEROS = np.zeros(2, np.float32)

@@ -115,8 +115,9 @@ def test_memories_are_zero_at_an_episodes_start(recurrent_policy) -> None:
     decide = recurrent_policy
     fresh, _ = decide.predict(seen(20))
     _, memories = decide.predict(seen(20))
-    starts = np.arange(20) % 2 == 0
+    starts, given = np.arange(20) % 2 == 0, memories.copy()
     actions, _ = decide.predict(seen(20), memories, episode_starts=starts)
+    np.testing.assert_array_equal(memories, given)
     continued, _ = decide.predict(seen(20), memories)
     np.testing.assert_allclose(actions.continuous[starts], fresh.continuous[starts], atol=1e-6)
     np.testing.assert_allclose(actions.continuous[~starts], continued.continuous[~starts], atol=1e-6)

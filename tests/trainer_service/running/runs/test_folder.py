@@ -69,6 +69,12 @@ def test_what_may_be_learned_is_not_said_to_be_nothing(tmp_path: Path, kept: str
         RunFolder.open(tmp_path, "run")
 
 
+def test_a_runs_files_stay_wherever_the_process_goes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with RunFolder.open("results", "run") as folder:
+        assert (folder.given, folder.path) == (Path("results/run"), tmp_path / "results/run")
+
+
 @pytest.mark.parametrize("left", [(), (".lock",)])
 def test_a_folder_without_a_run_in_it_is_free(tmp_path: Path, left: tuple[str, ...]) -> None:
     (tmp_path / "run").mkdir()

@@ -9,7 +9,7 @@ import pytest
 from trainer_service.commands.common.trained_run import folder_of
 from trainer_service.errors import UserError
 from trainer_service.running.policy import load_policy
-from trainer_service.running.runs.layout import run_path
+from trainer_service.running.runs.layout import RunLayout, run_path
 
 
 @pytest.fixture(autouse=True)
@@ -49,3 +49,20 @@ def test_an_unknown_id_is_looked_for_in_results() -> None:
         folder_of("bal")
     with pytest.raises(UserError, match=r"no run 'bal' in 'results' .*'ball'"):
         load_policy("bal")
+
+
+def test_a_checkpoint_of_a_step_is_the_newest_until_then() -> None:
+    run = RunLayout(Path("walk"))
+    for name, steps in {"A": (100, 200, 300), "B": (150, 250)}.items():
+        run.behavior(name).mkdir()
+        for step in steps:
+            run.numbered(name, step).touch()
+    assert run.checkpoints_of_step(["A", "B"], 200) == {
+        "A": run.numbered("A", 200),
+        "B": run.numbered("B", 150),
+    }
+    for step in (100, 120):  # B has none before it; neither has one of it
+        with pytest.raises(
+            UserError, match=f"no checkpoint of step {step}; it has A: 100, 200, 300; B: 150, 250"
+        ):
+            run.checkpoints_of_step(["A", "B"], step)

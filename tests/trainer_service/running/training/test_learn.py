@@ -258,6 +258,24 @@ def test_a_mistake_of_ours_costs_the_visitor_that_meets_it(
         run(ScriptedBridge(*script, launched=True), tmp_path)
 
 
+def test_a_save_that_is_asked_for_is_made_and_told_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    bridge = ScriptedBridge([tick(0, 5, first=True)], [tick(0, 5)], [])
+    asked, saved = iter([True]), list[list[str]]()
+
+    def autosave(_: Recorder, behaviors: Iterable[Behavior]) -> bool:
+        saved.append([behavior.name for behavior in behaviors])
+        return True
+
+    monkeypatch.setattr(bridge, "take_save_request", lambda: next(asked, False))
+    monkeypatch.setattr(Recorder, "autosave", autosave)
+    with caplog.at_level(logging.INFO, logger="trainer_service"):
+        run(bridge, tmp_path)
+    assert saved == [["B"]]
+    assert caplog.messages.count("Saved on SIGUSR1. The run continues.") == 1
+
+
 def test_the_step_budget_ends_the_loop_without_another_action(tmp_path: Path) -> None:
     agents = range(30)
     bridge = ScriptedBridge([tick(0, *agents, first=True)], [tick(0, *agents)], [tick(0, *agents)], [], [])
@@ -276,13 +294,16 @@ def two_lessons(require_reset: bool = False) -> dict[str, Any]:
 (HIGH,) = parameter_records([FloatParameter("height", 2.0)])
 
 
-def test_a_new_lesson_is_told_without_other_parameters(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+def test_a_new_lesson_is_saved_and_told_without_other_parameters(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     bridge = ScriptedBridge([tick(0, 5, first=True)], [tick(0, 5, ended=1, reward=3.0)], [])
+    told_at_save = []
+    monkeypatch.setattr(Recorder, "autosave", lambda *_: told_at_save.append(len(bridge.sent)))
     with caplog.at_level(logging.INFO, logger="trainer_service"):
         run(bridge, tmp_path, height=two_lessons(), g=9)
     assert bridge.sent == [(0, HIGH)]
+    assert told_at_save == [0]
     assert bridge.resets == []
     assert len(bridge.replies) == 2
     assert "Parameter 'height' is in lesson 'high' and has value 'Float: value=2.0'." in caplog.messages

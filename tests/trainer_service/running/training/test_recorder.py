@@ -15,7 +15,7 @@ from recorded_runs import behavior_of, listed, recorder_of, stored, write_at
 
 from trainer_service.config import parse_run_options
 from trainer_service.running.behaviors.saving import checkpoint_of
-from trainer_service.running.curriculum import Curriculum, LessonHistory, Progress
+from trainer_service.running.curriculum import Curriculum, LessonHistory, LessonState, Progress
 from trainer_service.running.metrics.console import Console
 from trainer_service.running.metrics.tensorboard import TensorBoardWriter
 from trainer_service.running.metrics.timers import Timers
@@ -185,6 +185,7 @@ def test_a_new_lesson_autosaves_all_behaviors_at_once(folder: RunFolder, course:
     records.autosave([ball])
     assert saved_step(folder) == 42
     assert stored(folder).lessons == {"height": 1}
+    assert load_checkpoint(folder.checkpoint("B")).lessons == LessonState({"height": 1}, LessonHistory())
     assert stored(folder).behavior("B").lesson_history == LessonHistory()
     assert names(folder) == ["checkpoint.safetensors"]
 

@@ -9,6 +9,8 @@ import pytest
 from foreign_scenes import open_gym
 from gymnasium import spaces
 
+from unity_bridge.simulators.foreign.gymnasium import MaskInInfo
+from unity_bridge.simulators.foreign.masks import MASK
 from unity_bridge.simulators.scene import Scene, SceneError
 
 
@@ -60,6 +62,13 @@ def registered() -> Iterator[None]:
 
 
 COUNTER, BEHAVIOR = "tests/Counter-v0", "Counter-v0?team=0"
+
+
+def test_the_mask_of_a_method_is_a_copy() -> None:
+    env, mask = Counter(), np.array([1, 0, 1])
+    _, info = MaskInInfo(env, lambda: mask).reset()
+    mask[:] = [0, 1, 0]
+    assert info[MASK].tolist() == [1, 0, 1]
 
 
 def counter(agents: int = 1, *, rendered: bool = False, **kwargs: Any) -> Scene:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import importlib
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 from foreign_scenes import pettingzoo_scene
+from gymnasium import spaces
 
+from unity_bridge.simulators.foreign.turns import TurnEnvironment
 from unity_bridge.simulators.registry import open_scene
 from unity_bridge.simulators.scene import Scene, SceneError, Steps
+from unity_bridge.simulators.third_party import ForeignCode
 from unity_bridge.steps import ActionBatch
 
 # PettingZoo's modules of games say so while they are imported; it has no other way to make them with arguments.
@@ -69,6 +73,23 @@ def test_masks_observations_groups_and_states_are_those_of_the_moment() -> None:
     assert batch.agent_ids.tolist() == [1, 4]
     assert batch.allowed_actions.tolist() == [[True, False, True]] * 2
     assert batch.observations[1].tolist()[0] == [1, 0, 5, 1, 1, 5, 1, 2, 5], "everybody sees the present"
+
+
+def test_a_mask_stays_as_it_was_when_its_agent_was_asked() -> None:
+    mask = np.array([1, 0, 1])
+    env = SimpleNamespace(
+        possible_agents=["a"],
+        agents=["a"],
+        agent_selection="a",
+        observation_space=lambda agent: spaces.Box(-1, 1, (1,)),
+        action_space=lambda agent: spaces.Discrete(3),
+        reset=lambda seed: None,
+        last=lambda: (np.zeros(1), 0.0, False, False, {}),
+        action_mask=lambda agent: mask,
+    )
+    [asked] = TurnEnvironment(env, ForeignCode("a game")).reset()
+    mask[:] = [0, 1, 0]
+    assert asked.mask.tolist() == [1, 0, 1]
 
 
 class Player:

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
 from foreign_scenes import open_gym
+from gymnasium.wrappers.vector import NormalizeObservation
 
+from unity_bridge.simulators.foreign.open import _vector_copies
 from unity_bridge.simulators.scene import Scene, SceneError
+from unity_bridge.simulators.third_party import ForeignCode
 from unity_bridge.steps import ActionBatch
 
 
@@ -88,6 +92,13 @@ def test_the_environments_own_vector_implementation_is_used() -> None:
 def test_what_does_not_fit_a_vector_environment_is_named(name: str, options: Any, complaint: str) -> None:
     with pytest.raises(SceneError, match=f"^gym:{name}: .*{complaint}"):
         opened(name, 3, options)
+
+
+def test_a_vector_environment_that_normalizes_is_refused() -> None:
+    env = NormalizeObservation(gymnasium.make_vec("CartPole-v1", 2, vectorization_mode="sync"))
+    with pytest.raises(SceneError, match="gym:Mine: NormalizeObservation: its statistics"):
+        _vector_copies(ForeignCode("gym:Mine"), env, None, (), "")
+    env.close()
 
 
 def test_a_vector_environment_must_say_how_it_begins_anew() -> None:
