@@ -224,6 +224,10 @@ def test_closing_answers_waiting_simulators_with_stop_once(
     for simulator in (connect(port), connect(port)):
         replies.append(simulator.later(simulator.start, messages.first_step()))
     bridge.next_events(2)
+    assert [connection.last_call.data for connection in bridge._connections] == [
+        b"",
+        b"",
+    ]  # what was read is dropped
     bridge.close()
     monkeypatch.delattr("unity_bridge.server.bridge._shut_down")  # nobody is waited for again
     bridge.close()

@@ -8,9 +8,13 @@ import gymnasium
 import numpy as np
 import pytest
 from foreign_scenes import open_gym
+from gym_lab import Lap
+from gymnasium.vector import SyncVectorEnv
 from gymnasium.wrappers.vector import NormalizeObservation
 
+from unity_bridge.simulators.foreign.gymnasium import AGENT
 from unity_bridge.simulators.foreign.open import _vector_copies
+from unity_bridge.simulators.foreign.vector import VectorCopies
 from unity_bridge.simulators.scene import Scene, SceneError
 from unity_bridge.simulators.third_party import ForeignCode
 from unity_bridge.steps import ActionBatch
@@ -109,3 +113,22 @@ def test_a_vector_environment_must_say_how_it_begins_anew() -> None:
 def test_an_episode_without_its_last_observation_is_refused() -> None:
     with pytest.raises(SceneError, match=r"left no last observation; expected info\['final_obs'\]$"):
         lived(opened("gym_lab:SilentLaps", 2), 9)
+
+
+class Generous(SyncVectorEnv):
+    """Pays for every step, also for one that only begins the next episode."""
+
+    def step(self, actions: Any) -> Any:
+        seen, _, *others = super().step(actions)
+        return seen, np.ones(self.num_envs), *others
+
+
+def test_a_step_that_only_begins_an_episode_pays_nothing() -> None:
+    copies = VectorCopies(Generous([Lap] * 2), ForeignCode("gym:Mine"))
+    copies.reset(0)  # two steps for copy 0, three for copy 1
+    for _ in range(2):
+        ended, _ = copies.step([{AGENT: 5}] * 2)
+    assert [(row.copy, row.step.reward) for row in ended] == [(0, 1.0)]
+    _, waiting = copies.step([{}, {AGENT: 5}])
+    assert [(row.copy, row.step.reward) for row in waiting][:1] == [(0, 0.0)]
+    copies.close()
