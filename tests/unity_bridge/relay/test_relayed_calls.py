@@ -123,6 +123,23 @@ def test_an_exchange_out_of_order_is_refused_and_costs_the_conversation_nothing(
     assert relayed.bridge.next_tick().simulator == 0
 
 
+def test_an_exchange_is_still_known_after_another_was_refused_beside_it(relayed: Relayed) -> None:
+    relayed.introduce()
+    step = relayed.messages.first_step()
+    relayed.send(3, step)
+    tick = relayed.bridge.next_tick()
+    assert "expected no other call before the last one is answered" in refusal_of(
+        relayed, relayed.send(4, relayed.messages.step())
+    )
+    relayed.reconnect()
+    again = relayed.send(3, step)
+    while not again.running():
+        pass
+    assert relayed.bridge.receive(0.2) == []
+    relayed.bridge.act(tick, 0.5)
+    assert actions_in(UnityMessageProto.FromString(relayed.bridge.answered(again))) == [[0.5, 0.5]]
+
+
 def test_a_refused_introduction_leaves_nothing_behind(relayed: Relayed) -> None:
     bad = relayed.send(1, relayed.messages.introduction("9.0.0"))
     relayed.bridge.next_departure()

@@ -148,12 +148,12 @@ def test_a_broken_environments_line_is_printed_and_logged(mlagents_style, config
     said = mlagents_style(*line, "--run-id=t", "--isolate", "--max-lifetime-restarts=0", *breaking)
     assert said.code == 1
     for text in (said.err, Path("results/t/run_logs/Player-0.log").read_text()):
-        assert 'odd_environments.py", line 20, in step' in text
+        assert 'odd_environments.py", line 26, in step' in text
         assert text.rstrip().endswith("step() raised KeyError: 'fast'")
     said = mlagents_style(*line, "--run-id=here", *breaking)
     assert said.code == 1
     for text in (said.err, Path("results/here/run_logs/trainer.log").read_text()):
-        assert 'odd_environments.py", line 20, in step' in text
+        assert 'odd_environments.py", line 26, in step' in text
         assert "step() raised KeyError: 'fast'; its traceback:" in text
 
 
@@ -163,5 +163,5 @@ def test_a_simulator_finds_modules_in_the_current_folder(
     monkeypatch.setattr(sys, "path", [place for place in sys.path if place])
     said = mlagents_style("simulate", odd, "--env-kwargs", '{"stuck": true}')
     assert said.code == 2
-    assert 'odd_environments.py", line 11, in __init__' in said.err
+    assert 'odd_environments.py", line 12, in __init__' in said.err
     assert said.err.endswith("make() raised RuntimeError: it does not start\n")
