@@ -126,11 +126,12 @@ def test_an_exchange_out_of_order_is_refused_and_costs_the_conversation_nothing(
 def test_an_exchange_is_still_known_after_another_was_refused_beside_it(relayed: Relayed) -> None:
     relayed.introduce()
     step = relayed.messages.first_step()
-    relayed.send(3, step)
+    lost = relayed.client.raw_call(step.SerializeToString(), metadata=exchange_metadata(SESSION, 3))
     tick = relayed.bridge.next_tick()
     assert "expected no other call before the last one is answered" in refusal_of(
         relayed, relayed.send(4, relayed.messages.step())
     )
+    lost.cancel()
     relayed.reconnect()
     again = relayed.send(3, step)
     while not again.running():
