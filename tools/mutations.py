@@ -42,7 +42,9 @@ REPOSITORY = Path(__file__).parents[1]
 TABLE = Path(__file__).with_suffix(".yaml")
 RECORD = TABLE.with_name("mutations_killed.jsonl")
 
-TIMED_OUT = "timed out"
+TIMED_OUT, INTERRUPTED = "timed out", "interrupted"
+"""How a run of tests may end without the name of one: a mutation may break the handling of signals, too."""
+
 TIMEOUT_S = 120
 """Of a test. A mutation may make a loop endless."""
 
@@ -231,6 +233,8 @@ class Checkout:
             return failed.group(1)
         if "Timeout" in said or code < 0:
             return TIMED_OUT
+        if "KeyboardInterrupt" in said:
+            return INTERRUPTED
         raise Failure(f"pytest {' '.join(arguments)} ended with {code}:\n{said[-2000:]}")
 
     def _process(self, module: str) -> subprocess.Popen[str]:
@@ -301,7 +305,7 @@ def run(mutations: Sequence[Mutation], jobs: int, record: Path, *, units: bool =
                 results[result.name] = result
                 write_record(results, record)
             print(f"{result.outcome:8} {result.seconds:6.1f} s  {result.name}  {result.test}", flush=True)
-        killers = sorted({result.test for result in judged} - {"", TIMED_OUT})
+        killers = sorted({result.test for result in judged} - {"", TIMED_OUT, INTERRUPTED})
         if killers and (broken := free.get().first_failure(killers, _KINDS)):
             raise Failure(f"'{broken}' fails without a mutation as well")
     survived = sum(result.outcome == "survived" for result in judged)
