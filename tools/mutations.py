@@ -43,7 +43,7 @@ TABLE = Path(__file__).with_suffix(".yaml")
 RECORD = TABLE.with_name("mutations_killed.jsonl")
 
 TIMED_OUT, INTERRUPTED = "timed out", "interrupted"
-"""How a run of tests may end without the name of one: a mutation may break the handling of signals, too."""
+"""How a run of tests may end without the name of one: a mutation may break the handling of signals and exits, too."""
 
 TIMEOUT_S = 120
 """Of a test. A mutation may make a loop endless."""
@@ -53,7 +53,8 @@ _MOST_USERS = 8
 _KINDS = "not thorough and not chaos and not conformance and not network and not learning"
 _PYTEST = ("-x", "-q", "-n", "0", "-p", "no:cacheprovider", "--tb=no", f"--timeout={TIMEOUT_S}")
 _FAILED = re.compile(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", re.MULTILINE)
-_NOTHING_COLLECTED = 5
+_WRONG_USAGE, _NOTHING_COLLECTED = 4, 5
+"""Exit codes of pytest."""
 
 _FORKS = """
 import importlib, json, os, sys, pytest
@@ -233,7 +234,7 @@ class Checkout:
             return failed.group(1)
         if "Timeout" in said or code < 0:
             return TIMED_OUT
-        if "KeyboardInterrupt" in said:
+        if code != _WRONG_USAGE:
             return INTERRUPTED
         raise Failure(f"pytest {' '.join(arguments)} ended with {code}:\n{said[-2000:]}")
 
