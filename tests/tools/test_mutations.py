@@ -27,7 +27,9 @@ def test_the_record_is_of_mutations_of_the_table() -> None:
     names = {mutation.name for mutation in TOOL.read_table()}
     record = TOOL.read_record()
     assert record.keys() <= names
-    assert all((REPOSITORY / each.test.partition("::")[0]).exists() for each in record.values() if each.test)
+    assert all(
+        (REPOSITORY / each.test.partition("::")[0]).exists() for each in record.values() if "::" in each.test
+    )
 
 
 def test_a_text_that_moved_is_refused() -> None:
