@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import time
 from collections.abc import Callable
 from queue import Empty
@@ -11,7 +12,7 @@ import grpc
 import pytest
 
 from unity_bridge.transport import limits
-from unity_bridge.transport.endpoint import Call, Endpoint, HangUp, is_loopback
+from unity_bridge.transport.endpoint import Call, Endpoint, HangUp, is_loopback, readable
 from unity_bridge.transport.inbox import Inbox, can_serve_directly
 
 PATIENCE_S = 60.0
@@ -168,3 +169,16 @@ def test_an_address_that_only_this_machine_reaches(host: str) -> None:
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1", "8.8.8.8", "::ffff:192.0.2.1", "fe80::1"])
 def test_an_address_that_other_machines_reach(host: str) -> None:
     assert not is_loopback(host)
+
+
+def test_a_name_with_an_address_that_others_reach_is_not_loopback(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = [
+        (socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, 0)) for address in ("127.0.0.1", "192.0.2.1")
+    ]
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
+    assert not is_loopback("both")
+
+
+def test_a_relayed_peer_is_told_without_its_secret() -> None:
+    assert readable("relay:office-pc/3-0123456789abcdef") == "office-pc/3"
+    assert readable("ipv6:%5B::1%5D:50123") == "[::1]:50123"

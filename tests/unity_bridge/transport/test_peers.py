@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from unity_bridge.transport import peers
 from unity_bridge.transport.peers import belongs_to_process, is_connected
 
 pytestmark = [
@@ -67,3 +68,10 @@ def test_a_connection_is_of_no_other_process(server: socket.socket) -> None:
 def test_a_malformed_peer_is_not_looked_up(peer: str) -> None:
     assert is_connected(peer, 5004) is None
     assert not belongs_to_process(peer, 5004, os.getpid())
+
+
+def test_a_connection_is_gone_that_is_missing_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    there = iter([False, True, False, False])
+    monkeypatch.setattr(peers, "is_connected", lambda *_: next(there))
+    absences, caller = peers.Absences(), ("ipv4:127.0.0.1:50123", 5005)
+    assert [absences.gone([caller]) for _ in range(4)] == [set(), set(), set(), {caller}]
