@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import statistics
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -15,6 +16,11 @@ from scores.rows import GROUPS, ROWS, SCENES, SINGLE, Row
 _HERE = Path(__file__).parent
 _DOCS = _HERE.parents[1] / "docs"
 
+AHEAD, LEVEL, BEHIND = "ahead", "level", "behind"
+
+EQUAL_STEPS = 0.9
+"""The share of the published score's steps from which on a row that is behind is compared with it."""
+
 
 def write_page(scores: Sequence[Score]) -> None:
     """Writes docs/results/scores.md and its pictures."""
@@ -23,6 +29,7 @@ def write_page(scores: Sequence[Score]) -> None:
         groups=table(GROUPS, scores),
         single=table(SINGLE, scores),
         scenes=table(SCENES, scores),
+        standings=standings(ROWS, scores),
         runs=runs(scores),
         commands=commands(ROWS, scores),
         curves="\n".join(f"![{title}](../images/{path.name})\n" for title, path in pictures),
@@ -45,14 +52,17 @@ def table(rows: Iterable[Row], scores: Sequence[Score]) -> str:
 
 def _cells(row: Row, own: Sequence[Score], peer: Sequence[Score]) -> Iterable[str]:
     values = [score.value for score in own]
-    beside = [] if row.published is None else [(f"{row.published:.{row.digits}f}", row.published_by)]
+    beside = []
+    if (published := row.published) is not None:
+        source = f"{published.source}, {published.millions:g} M"
+        beside.append((f"{published.score:.{row.digits}f}", source))
     beside += [(mean([score.value for score in peer], row.digits), "SB3 here")] if peer else []
     yield f"`{row.config_name}`"
     yield f"{row.task}, {row.unit}" if row.unit != "agent" else row.task
     yield f"{own[0].agent_steps / 1e6:.2g} M" if own else "not run"
     yield mean(values, row.digits)
     yield "; ".join(f"{value} ({source})" for value, source in beside)
-    yield _standing(row, values)
+    yield standing(row, own)
 
 
 def runs(scores: Sequence[Score]) -> str:
@@ -68,15 +78,33 @@ def runs(scores: Sequence[Score]) -> str:
     return "\n".join(lines)
 
 
-def _standing(row: Row, values: Sequence[float]) -> str:
-    """Ahead of the published score, behind it, or level: by less than the deviation of the row's seeds."""
-    if row.published is None or not values:
+def standing(row: Row, own: Sequence[Score]) -> str:
+    """Ahead of the published score, behind it, or level: by less than the deviation of the row's seeds.
+
+    If the row has less than nine tenths of the published score's steps, and is behind, its share of them is named.
+    """
+    if row.published is None or not own:
         return ""
-    difference = statistics.mean(values) - row.published
+    values = [score.value for score in own]
+    difference = statistics.mean(values) - row.published.score
     deviation = statistics.stdev(values) if len(values) > 1 else 0.0
     if abs(difference) <= deviation:
-        return "level"
-    return "ahead" if difference > 0 else "behind"
+        return LEVEL
+    if difference > 0:
+        return AHEAD
+    share = own[0].agent_steps / (row.published.millions * 1e6)
+    return BEHIND if share >= EQUAL_STEPS else f"{BEHIND}, with {100 * share:.0f} % of the steps"
+
+
+def standings(rows: Iterable[Row], scores: Sequence[Score]) -> str:
+    """How many rows are ahead, level and behind, of those with equal steps or fewer."""
+    told = Counter(standing(row, of_row(scores, row.name)) for row in rows)
+    ahead, level, behind = (told[name] for name in (AHEAD, LEVEL, BEHIND))
+    fewer = sum(count for name, count in told.items() if name.startswith(f"{BEHIND},"))
+    return (
+        f"Of the {ahead + level + behind} rows that can be compared with a published score, {ahead} are ahead, {level} "
+        f"level and {behind} behind. Another {fewer} are behind and had fewer steps."
+    )
 
 
 def commands(rows: Iterable[Row], scores: Iterable[Score]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 COMPARED = "benchmarks/scores/configs"
 """The folder of configurations that only a comparison needs."""
@@ -19,6 +19,19 @@ _ENGINES = {
 
 Unit = Literal["P", "S", "team", "agent"]
 """P: return of an agent in an episode of spread. S: 6 P − 3 T, of episodes of T steps. team: everyone's sum."""
+
+
+class Published(NamedTuple):
+    """The best published score of the corresponding learner."""
+
+    score: float
+    """In the row's unit."""
+
+    source: str
+    """The library, and the version of its environment."""
+
+    millions: float
+    """Of agent steps."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,11 +51,7 @@ class Row:
     """Of teams, that a score is the mean of."""
 
     unit: Unit = "P"
-    published: float | None = None
-    """The best published mean return, in the row's unit."""
-
-    published_by: str = ""
-    """Its source: the library, the version of the environment, and the steps."""
+    published: Published | None = None
 
     env_args: tuple[str, ...] = ()
     """For the simulator of the evaluation."""
@@ -125,8 +134,7 @@ _SPREAD, _MPE2 = "sim:spread", "pettingzoo:mpe2.simple_spread_v3"
 _COPIES = ("--copies", "50")
 _SPEAKER = "pettingzoo:mpe2.simple_speaker_listener_v4"
 _SWITCH2 = "sim:switch2"
-_EPYMARL = "EPyMARL, older MPE, 60 M"
-_EPYMARL_VALUES = "EPyMARL, older MPE, 6 M"
+_EPYMARL = "EPyMARL, older MPE"
 
 
 def _switch(name: str, *env_args: str, agents: int = 2) -> Row:
@@ -138,36 +146,37 @@ def _switch(name: str, *env_args: str, agents: int = 2) -> Row:
     )
 
 
-def _spread(name: str, published: float | None = None, source: str = "", *, picture: str = "") -> Row:
-    """One of those that spread, learning in our own scene, scored on MPE's."""
+def _spread(name: str, published: tuple[float, float] | None = None, *, picture: str = "") -> Row:
+    """One of those that spread, learning in our own scene, scored on MPE's. published: score, millions of steps."""
     return Row(
         f"spread_{name}", "spread", _SPREAD, _MPE2, 3, 1000,
-        published=published, published_by=source, env_args=_COPIES, picture=picture,
+        published=published and Published(published[0], _EPYMARL, published[1]), env_args=_COPIES, picture=picture,
     )  # fmt: skip
 
 
 _FORAGING = {
-    ("10x10-3p-3f", "ippo"): (0.98, "60 M"),
-    ("10x10-3p-3f", "mappo"): (0.99, "60 M"),
-    ("10x10-3p-3f", "vdn"): (0.84, "6 M"),
-    ("10x10-3p-3f", "qmix"): (0.84, "6 M"),
-    ("8x8-2p-2f-coop", "vdn"): (1.0, "4 M"),
-    ("8x8-2p-2f-coop", "qmix"): (0.96, "4 M"),
-    ("15x15-4p-3f", "vdn"): (0.38, "8 M"),
-    ("15x15-4p-3f", "qmix"): (0.15, "8 M"),
+    ("10x10-3p-3f", "ippo"): 0.98,
+    ("10x10-3p-3f", "mappo"): 0.99,
+    ("10x10-3p-3f", "vdn"): 0.84,
+    ("10x10-3p-3f", "qmix"): 0.84,
+    ("8x8-2p-2f-coop", "vdn"): 1.0,
+    ("8x8-2p-2f-coop", "qmix"): 0.96,
+    ("15x15-4p-3f", "vdn"): 0.38,
+    ("15x15-4p-3f", "qmix"): 0.15,
 }
-"""EPyMARL's scores, and its agent steps."""
+"""EPyMARL's scores, after 2 M steps of the environment, or 20 M with policies."""
 
 
 def _foraging(name: str, field: str, agents: int, *settings: str) -> Row:
     """One of those that load food together: a team's return is the share of the food that it collected."""
     scene = f"gymma:Foraging-{field}-v3"
     drawn = name in ("ippo", "mappo")
-    published, steps = _FORAGING.get((field, name), (None, ""))
+    published = None
+    if score := _FORAGING.get((field, name)):
+        published = Published(score, "EPyMARL, greedy", agents * (20 if drawn else 2))
     return Row(
         f"lbf_{name}-{field}", f"foraging {field}, drawn" if drawn else f"foraging {field}", scene, scene, agents, 500,
         unit="team", env_args=("--copies", "16", "--steps", "50"), settings=settings, drawn=drawn, published=published,
-        published_by=steps and f"EPyMARL, greedy, {steps}",
     )  # fmt: skip
 
 
@@ -195,18 +204,18 @@ def _speaker_listener(name: str, folder: str = "configs") -> Row:
 
 
 GROUPS = (
-    _spread("mappo", -9.76, _EPYMARL),
-    _spread("ippo", -9.81, _EPYMARL),
+    _spread("mappo", (-9.76, 60)),
+    _spread("ippo", (-9.81, 60)),
     _spread("poca"),
-    _spread("coma", -21.55, _EPYMARL),
+    _spread("coma", (-21.55, 60)),
     Row(
         "spread_mappo_seed", "spread, 50 steps", _SPREAD, _SPREAD, 3, 1000,
         unit="S", env_args=("--copies", "16", "--steps", "50"), steps=50,
     ),
-    _spread("idqn", -9.61, _EPYMARL_VALUES, picture="values"),
-    _spread("vdn", -9.34, _EPYMARL_VALUES, picture="values"),
-    _spread("qmix", -8.60, _EPYMARL_VALUES, picture="values"),
-    _spread("maddpg", -11.12, _EPYMARL_VALUES, picture="values"),
+    _spread("idqn", (-9.61, 6), picture="values"),
+    _spread("vdn", (-9.34, 6), picture="values"),
+    _spread("qmix", (-8.60, 6), picture="values"),
+    _spread("maddpg", (-11.12, 6), picture="values"),
     Row("switch2_mappo", "switch2", _SWITCH2, _SWITCH2, 2, 500, unit="team"),
     _switch("vdn", "--clock"),
     _switch("qmix", "--clock"),
@@ -234,14 +243,14 @@ GROUPS = (
     ),
     Row(
         "rware_mappo", "warehouse tiny-4ag, drawn", "gymma:rware-tiny-4ag-v2", "gymma:rware-tiny-4ag-v2", 4, 100,
-        unit="team", drawn=True, published=49.42, published_by="EPyMARL, v1, 160 M",
+        unit="team", drawn=True, published=Published(49.42, "EPyMARL, v1", 160),
     ),
 )  # fmt: skip
 """Groups of agents."""
 
 
 def _single(
-    name: str, env: str, published: float | None = None, source: str = "", *,
+    name: str, env: str, published: Published | None = None, *,
     trained_args: tuple[str, ...] = (), scored_args: tuple[str, ...] = (), folder: str = "configs",
     episodes: int = 100, digits: int = 0, copies: int = 10,
 ) -> Row:  # fmt: skip
@@ -255,40 +264,41 @@ def _single(
     gym, task = f"gym:{env}", env.rpartition(":")[2]
     copied = ("--agents", str(copies)) if copies > 1 else ()
     return Row(
-        name, task, gym, gym, 1, episodes, unit="agent", published=published, published_by=source,
+        name, task, gym, gym, 1, episodes, unit="agent", published=published,
         env_args=(*copied, *(scored_args or trained_args)), trained_args=trained_args, folder=folder,
         digits=digits,
     )  # fmt: skip
 
 
 def _critics(task: str, env: str, sac: float, crossq: float, *env_args: str) -> tuple[Row, Row]:
-    """The bundled configuration, which is CrossQ's, and plain SAC's."""
+    """The bundled configuration, which is CrossQ's, and plain SAC's. The scores are means of ten seeds."""
     return (
-        _single(f"{task}_sac", env, crossq, "CrossQ's authors, v4, 0.3 M", trained_args=env_args),
-        _single(f"{task}_plain_sac", env, sac, "Zoo, v3, 1 M", trained_args=env_args, folder=COMPARED),
-    )
+        _single(f"{task}_sac", env, Published(crossq, "CrossQ's authors, v4", 0.3), trained_args=env_args),
+        _single(
+            f"{task}_plain_sac", env, Published(sac, "SimbaV2's files, v4", 0.3), trained_args=env_args, folder=COMPARED
+        ),
+    )  # fmt: skip
 
 
 _NO_CONTACT_FORCES = ("--env-kwargs", '{"include_cfrc_ext_in_observation": false}')
 """27 observations in the place of 105, as in the versions before v5."""
 
 SINGLE = (
-    _single("halfcheetah", "HalfCheetah-v5", 5819.1, "Zoo, v3, 1 M"),
-    _single("hopper", "Hopper-v5", 2410.4, "Zoo, v3, 1 M"),
-    _single("walker2d", "Walker2d-v5", 3479.0, "Zoo, v3, 1 M"),
-    _single("ant", "Ant-v5", 1327.0, "Zoo, v3, 1 M", scored_args=_NO_CONTACT_FORCES),
-    _single("lunarlander", "LunarLander-v3", 242.1, "Zoo, v2, 1 M"),
-    _single("bipedalwalker", "BipedalWalker-v3", 287.9, "Zoo, v3, 5 M"),
-    *_critics("halfcheetah", "HalfCheetah-v5", 9535.5, 10001.0),
-    *_critics("hopper", "Hopper-v5", 2325.5, 2633.0),
-    *_critics("walker2d", "Walker2d-v5", 3863.2, 5714.0),
-    *_critics("ant", "Ant-v5", 4615.8, 5650.0, *_NO_CONTACT_FORCES),
-    _single("doorkey", "MiniGrid-DoorKey-5x5-v0", 0.964, "Zoo, 0.1 M", digits=3),
+    _single("halfcheetah", "HalfCheetah-v5", Published(5819.1, "Zoo, v3", 1)),
+    _single("hopper", "Hopper-v5", Published(2410.4, "Zoo, v3", 1)),
+    _single("walker2d", "Walker2d-v5", Published(3479.0, "Zoo, v3", 1)),
+    _single("ant", "Ant-v5", Published(1327.0, "Zoo, v3", 1), scored_args=_NO_CONTACT_FORCES),
+    _single("lunarlander", "LunarLander-v3", Published(242.1, "Zoo, v2", 1)),
+    _single("bipedalwalker", "BipedalWalker-v3", Published(287.9, "Zoo, v3", 5)),
+    *_critics("halfcheetah", "HalfCheetah-v5", 8593.0, 10001.0),
+    *_critics("hopper", "Hopper-v5", 2160.0, 2633.0),
+    *_critics("walker2d", "Walker2d-v5", 2470.0, 5714.0),
+    *_critics("ant", "Ant-v5", 3532.0, 5650.0, *_NO_CONTACT_FORCES),
+    _single("doorkey", "MiniGrid-DoorKey-5x5-v0", Published(0.964, "Zoo", 0.1), digits=3),
     _single(
         "pong",
         "ale_py:PongNoFrameskip-v4",
-        21.0,
-        "Zoo, 10 M",
+        Published(21.0, "Zoo", 10),
         episodes=24,
         digits=1,
         copies=8,
@@ -299,7 +309,7 @@ SINGLE = (
     _single("pendulum_ddpg", "Pendulum-v1", episodes=500, digits=2, copies=1),
     _single("pendulum_td3", "Pendulum-v1", episodes=500, digits=2, copies=1),
 )
-"""Single agents. The sources are the tables of RL Baselines3 Zoo, and the means of ten seeds of CrossQ's authors."""
+"""Single agents. The sources: the tables of RL Baselines3 Zoo, and the evaluations that SimbaV2's authors publish."""
 
 
 def _scene(name: str, agents: int, episodes: int) -> Row:
@@ -307,7 +317,7 @@ def _scene(name: str, agents: int, episodes: int) -> Row:
     return Row(name, name, f"sim:{name}", f"sim:{name}", 1, agents * episodes, unit="agent", digits=3)
 
 
-SCENES = (_scene("3dball", 12, 10), _scene("basic", 1, 100))
-"""ML-Agents' own scenes: the short rows, which take seconds."""
+SCENES = (_scene("3dball", 12, 10), _scene("basic", 1, 100), _scene("hallway", 16, 20))
+"""ML-Agents' own scenes: rows of less than a minute or two."""
 
 ROWS = (*GROUPS, *SINGLE, *SCENES)

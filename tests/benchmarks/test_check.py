@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -11,10 +12,11 @@ import pytest
 import results
 from scores import runs
 from scores.check import by_interval, by_weights
+from scores.page import standing, standings
 from scores.record import Score, score_of
-from scores.rows import SCENES, Row
+from scores.rows import SCENES, Published, Row
 
-ROW = SCENES[0]
+ROW, BASIC = SCENES[:2]
 HERE = {"processor": "P", "torch": "2.13.0", "commit": "a"}
 
 
@@ -49,9 +51,31 @@ def test_seeds_that_are_equal_leave_two_percent() -> None:
     assert not by_interval(ROW, score(100.0), []).holds
 
 
+@pytest.mark.parametrize(
+    ("values", "millions", "expected"),
+    [
+        ((12.0,), 1e-4, "ahead"),
+        ((9.0, 12.0), 1e-4, "level"),  # a mean of 10.5, and seeds 2.1 apart
+        ((9.0,), 1e-4, "behind"),
+        ((9.0,), 4e-4, "behind, with 25 % of the steps"),  # 100 of 400
+        ((), 1e-4, ""),
+    ],
+)
+def test_a_row_is_compared_with_what_is_published_at_equal_steps(
+    values: tuple[float, ...], millions: float, expected: str
+) -> None:
+    row = dataclasses.replace(ROW, published=Published(10.0, "a paper", millions))
+    own = [score(value, seed=seed) for seed, value in enumerate(values)]
+    assert standing(row, own) == expected
+    fewer = "with" in expected
+    count = f"Of the {int(bool(values) and not fewer)} rows that can be compared"
+    assert standings([row, BASIC], own).startswith(count)
+    assert standings([row], own).endswith(f"Another {int(fewer)} are behind and had fewer steps.")
+
+
 @pytest.mark.process
 @pytest.mark.timeout(900)  # seconds of work, but on a busy machine minutes
-@pytest.mark.parametrize("row", SCENES, ids=lambda row: row.name)
+@pytest.mark.parametrize("row", [ROW, BASIC], ids=lambda row: row.name)
 def test_a_short_row_can_be_repeated(row: Row, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code = results.main(["check", row.name, f"--results-dir={tmp_path}"])
     assert code == 0, capsys.readouterr().out
