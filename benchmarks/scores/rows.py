@@ -157,6 +157,7 @@ def _spread(name: str, published: tuple[float, float] | None = None, *, picture:
 _FORAGING = {
     ("10x10-3p-3f", "ippo"): 0.98,
     ("10x10-3p-3f", "mappo"): 0.99,
+    ("10x10-3p-3f", "idqn"): 0.93,
     ("10x10-3p-3f", "vdn"): 0.84,
     ("10x10-3p-3f", "qmix"): 0.84,
     ("8x8-2p-2f-coop", "vdn"): 1.0,
@@ -241,6 +242,7 @@ GROUPS = (
         for field, agents in (("8x8-2p-2f-coop", 2), ("10x10-3p-3f", 3), ("15x15-4p-3f", 4))
         for name in ("vdn", "qmix")
     ),
+    _foraging("idqn", "10x10-3p-3f", 3),
     Row(
         "rware_mappo", "warehouse tiny-4ag, drawn", "gymma:rware-tiny-4ag-v2", "gymma:rware-tiny-4ag-v2", 4, 100,
         unit="team", drawn=True, published=Published(49.42, "EPyMARL, v1", 160),
