@@ -30,6 +30,7 @@ def write_page(scores: Sequence[Score]) -> None:
         single=table(SINGLE, scores),
         scenes=table(SCENES, scores),
         standings=standings(ROWS, scores),
+        hours=sum(score.seconds for score in scores) / 3600,
         runs=runs(scores),
         commands=commands(ROWS, scores),
         curves="\n".join(f"![{title}](../images/{path.name})\n" for title, path in pictures),
@@ -54,8 +55,13 @@ def _cells(row: Row, own: Sequence[Score], peer: Sequence[Score]) -> Iterable[st
     values = [score.value for score in own]
     beside = []
     if (published := row.published) is not None:
-        source = f"{published.source}, {published.millions:g} M"
-        beside.append((f"{published.score:.{row.digits}f}", source))
+        spread = f" ± {published.deviation:.{row.digits}f}" if published.deviation else ""
+        beside.append(
+            (
+                f"{published.score:.{row.digits}f}{spread}",
+                f"{published.source}, {published.millions:g} M",
+            )
+        )
     beside += [(mean([score.value for score in peer], row.digits), "SB3 here")] if peer else []
     yield f"`{row.config_name}`"
     yield f"{row.task}, {row.unit}" if row.unit != "agent" else row.task
@@ -79,7 +85,7 @@ def runs(scores: Sequence[Score]) -> str:
 
 
 def standing(row: Row, own: Sequence[Score]) -> str:
-    """Ahead of the published score, behind it, or level: by less than the deviation of the row's seeds.
+    """Ahead of the published score, behind it, or level: by less than the deviation between seeds, ours or theirs.
 
     If the row has less than nine tenths of the published score's steps, and is behind, its share of them is named.
     """
@@ -88,7 +94,7 @@ def standing(row: Row, own: Sequence[Score]) -> str:
     values = [score.value for score in own]
     difference = statistics.mean(values) - row.published.score
     deviation = statistics.stdev(values) if len(values) > 1 else 0.0
-    if abs(difference) <= deviation:
+    if abs(difference) <= max(deviation, row.published.deviation):
         return LEVEL
     if difference > 0:
         return AHEAD

@@ -33,6 +33,9 @@ class Published(NamedTuple):
     millions: float
     """Of agent steps."""
 
+    deviation: float = 0.0
+    """Between seeds; 0 where it is not published or there is one run."""
+
 
 @dataclass(frozen=True, slots=True)
 class Row:
@@ -245,7 +248,7 @@ GROUPS = (
     _foraging("idqn", "10x10-3p-3f", 3),
     Row(
         "rware_mappo", "warehouse tiny-4ag, drawn", "gymma:rware-tiny-4ag-v2", "gymma:rware-tiny-4ag-v2", 4, 100,
-        unit="team", drawn=True, published=Published(49.42, "EPyMARL, v1", 160),
+        unit="team", drawn=True, published=Published(49.42, "EPyMARL, v1", 160, 1.2),
     ),
 )  # fmt: skip
 """Groups of agents."""
@@ -272,14 +275,16 @@ def _single(
     )  # fmt: skip
 
 
-def _critics(task: str, env: str, sac: float, crossq: float, *env_args: str) -> tuple[Row, Row]:
-    """The bundled configuration, which is CrossQ's, and plain SAC's. The scores are means of ten seeds."""
+def _critics(
+    task: str, env: str, sac: tuple[float, float], crossq: tuple[float, float], *env_args: str
+) -> tuple[Row, Row]:
+    """The bundled configuration, which is CrossQ's, and plain SAC's. sac, crossq: mean and deviation of ten seeds."""
+    of_crossq = Published(crossq[0], "CrossQ's authors, v4", 0.3, crossq[1])
+    of_sac = Published(sac[0], "SimbaV2's files, v4", 0.3, sac[1])
     return (
-        _single(f"{task}_sac", env, Published(crossq, "CrossQ's authors, v4", 0.3), trained_args=env_args),
-        _single(
-            f"{task}_plain_sac", env, Published(sac, "SimbaV2's files, v4", 0.3), trained_args=env_args, folder=COMPARED
-        ),
-    )  # fmt: skip
+        _single(f"{task}_sac", env, of_crossq, trained_args=env_args),
+        _single(f"{task}_plain_sac", env, of_sac, trained_args=env_args, folder=COMPARED),
+    )
 
 
 _NO_CONTACT_FORCES = ("--env-kwargs", '{"include_cfrc_ext_in_observation": false}')
@@ -292,10 +297,10 @@ SINGLE = (
     _single("ant", "Ant-v5", Published(1327.0, "Zoo, v3", 1), scored_args=_NO_CONTACT_FORCES),
     _single("lunarlander", "LunarLander-v3", Published(242.1, "Zoo, v2", 1)),
     _single("bipedalwalker", "BipedalWalker-v3", Published(287.9, "Zoo, v3", 5)),
-    *_critics("halfcheetah", "HalfCheetah-v5", 8593.0, 10001.0),
-    *_critics("hopper", "Hopper-v5", 2160.0, 2633.0),
-    *_critics("walker2d", "Walker2d-v5", 2470.0, 5714.0),
-    *_critics("ant", "Ant-v5", 3532.0, 5650.0, *_NO_CONTACT_FORCES),
+    *_critics("halfcheetah", "HalfCheetah-v5", (8593.0, 964.0), (10001.0, 1083.0)),
+    *_critics("hopper", "Hopper-v5", (2160.0, 981.0), (2633.0, 294.0)),
+    *_critics("walker2d", "Walker2d-v5", (2470.0, 1571.0), (5714.0, 508.0)),
+    *_critics("ant", "Ant-v5", (3532.0, 1561.0), (5650.0, 786.0), *_NO_CONTACT_FORCES),
     _single("doorkey", "MiniGrid-DoorKey-5x5-v0", Published(0.964, "Zoo", 0.1), digits=3),
     _single(
         "pong",

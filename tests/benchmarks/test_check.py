@@ -52,19 +52,20 @@ def test_seeds_that_are_equal_leave_two_percent() -> None:
 
 
 @pytest.mark.parametrize(
-    ("values", "millions", "expected"),
+    ("values", "published", "expected"),
     [
-        ((12.0,), 1e-4, "ahead"),
-        ((9.0, 12.0), 1e-4, "level"),  # a mean of 10.5, and seeds 2.1 apart
-        ((9.0,), 1e-4, "behind"),
-        ((9.0,), 4e-4, "behind, with 25 % of the steps"),  # 100 of 400
-        ((), 1e-4, ""),
+        ((12.0,), (1e-4,), "ahead"),
+        ((9.0, 12.0), (1e-4,), "level"),  # a mean of 10.5, and a deviation of 2.1
+        ((9.0,), (1e-4,), "behind"),
+        ((9.0,), (1e-4, 1.5), "level"),
+        ((9.0,), (4e-4,), "behind, with 25 % of the steps"),  # 100 of 400
+        ((), (1e-4,), ""),
     ],
 )
 def test_a_row_is_compared_with_what_is_published_at_equal_steps(
-    values: tuple[float, ...], millions: float, expected: str
+    values: tuple[float, ...], published: tuple[float, ...], expected: str
 ) -> None:
-    row = dataclasses.replace(ROW, published=Published(10.0, "a paper", millions))
+    row = dataclasses.replace(ROW, published=Published(10.0, "a paper", *published))
     own = [score(value, seed=seed) for seed, value in enumerate(values)]
     assert standing(row, own) == expected
     fewer = "with" in expected
