@@ -56,18 +56,15 @@ def _cells(row: Row, own: Sequence[Score], peer: Sequence[Score]) -> Iterable[st
     beside = []
     if (published := row.published) is not None:
         spread = f" ± {published.deviation:.{row.digits}f}" if published.deviation else ""
-        beside.append(
-            (
-                f"{published.score:.{row.digits}f}{spread}",
-                f"{published.source}, {published.millions:g} M",
-            )
-        )
-    beside += [(mean([score.value for score in peer], row.digits), "SB3 here")] if peer else []
+        value = f"{published.score:.{row.digits}f}{spread}"
+        beside.append(f"{value} ({published.source}, {published.millions:g} M)")
+    if peer:
+        beside.append(f"{mean([score.value for score in peer], row.digits)} (SB3 here)")
     yield f"`{row.config_name}`"
     yield f"{row.task}, {row.unit}" if row.unit != "agent" else row.task
     yield f"{own[0].agent_steps / 1e6:.2g} M" if own else "not run"
     yield mean(values, row.digits)
-    yield "; ".join(f"{value} ({source})" for value, source in beside)
+    yield "; ".join(beside)
     yield standing(row, own)
 
 
