@@ -163,8 +163,10 @@ _FORAGING = {
     ("10x10-3p-3f", "idqn"): 0.93,
     ("10x10-3p-3f", "vdn"): 0.84,
     ("10x10-3p-3f", "qmix"): 0.84,
+    ("8x8-2p-2f-coop", "idqn"): 1.0,
     ("8x8-2p-2f-coop", "vdn"): 1.0,
     ("8x8-2p-2f-coop", "qmix"): 0.96,
+    ("15x15-4p-3f", "idqn"): 0.54,
     ("15x15-4p-3f", "vdn"): 0.38,
     ("15x15-4p-3f", "qmix"): 0.15,
 }
@@ -245,7 +247,9 @@ GROUPS = (
         for field, agents in (("8x8-2p-2f-coop", 2), ("10x10-3p-3f", 3), ("15x15-4p-3f", 4))
         for name in ("vdn", "qmix")
     ),
+    _foraging("idqn", "8x8-2p-2f-coop", 2, "default_settings.max_steps=4000000"),
     _foraging("idqn", "10x10-3p-3f", 3),
+    _foraging("idqn", "15x15-4p-3f", 4, "default_settings.max_steps=8000000"),
     Row(
         "rware_mappo", "warehouse tiny-4ag, drawn", "gymma:rware-tiny-4ag-v2", "gymma:rware-tiny-4ag-v2", 4, 100,
         unit="team", drawn=True, published=Published(49.42, "EPyMARL, v1", 160, 1.2),
