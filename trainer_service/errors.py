@@ -16,6 +16,12 @@ class UserError(Exception):
     exit_code = 2
 
 
+class Interrupted(UserError):
+    """A stop by Ctrl-C before there was anything to keep."""
+
+    exit_code = 130
+
+
 class OutOfMemory(UserError):
     """Too little memory on the device, or on this machine, for the configuration."""
 

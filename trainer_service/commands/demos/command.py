@@ -16,12 +16,11 @@ from trainer_service.commands.demos.clone import clone
 from trainer_service.commands.demos.cloning import demonstrated_behavior
 from trainer_service.commands.demos.info import read_contents, to_json, to_text
 from trainer_service.commands.demos.record import Recording, check_target, record
-from trainer_service.commands.play.flags import playing_of
+from trainer_service.commands.play.flags import playing_of, stops_play
 from trainer_service.commands.play.person import KEYBOARD, record_person
 from trainer_service.config import PlayerName
 from trainer_service.config.players import EXPERT
-from trainer_service.errors import UserError
-from trainer_service.running.evaluation.loop import PlayStopped
+from trainer_service.errors import Interrupted, UserError
 from trainer_service.running.evaluation.players import actors_of
 from trainer_service.running.interop.minari_datasets import (
     PREFIX,
@@ -30,19 +29,12 @@ from trainer_service.running.interop.minari_datasets import (
 )
 from trainer_service.running.policy import by_behavior
 from trainer_service.running.runs.folder import RunFolder
-from trainer_service.running.training.stop_signals import StopSignals
 from unity_bridge.demonstrations import open_demonstrations
 
 HEURISTIC = "heuristic"
 """The name of the scene's own expert as the policy of ``record-demo``."""
 
 _PAGE = InGroup("the page of --policy keyboard")
-
-
-class Interrupted(UserError):
-    """Raised on Ctrl-C before there was anything to keep."""
-
-    exit_code = 130
 
 
 def record_demo(
@@ -63,12 +55,7 @@ def record_demo(
     check_target(output, force=force)
     who = _demonstrator(policy, how["results_dir"], deterministic=how["deterministic"])
     recording = Recording(output, episodes=episodes, behavior=behavior)
-    with StopSignals() as signals:
-
-        def check_stop() -> None:
-            if signals.requested:
-                raise PlayStopped
-
+    with stops_play() as check_stop:
         # Not those that the run was trained with: a recording is of the environment as the flags say it.
         how |= {"env_args": how["env_args"] or (), "episodes": episodes, "seed": seed, **who}
         play = playing_of(env, progress=progress_printer(), check_stop=check_stop, **how)

@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from trainer_service.commands.common.command import Flag, FlagsOf, InGroup, Settings
 from trainer_service.commands.common.flags import Browser, PagePort
-from trainer_service.commands.common.output import CommandResult, progress_printer, say
+from trainer_service.commands.common.output import CommandResult, note, progress_printer, say
 from trainer_service.commands.common.run_arguments import SETTINGS
 from trainer_service.commands.common.settings import nested
-from trainer_service.commands.play.flags import playing_of
+from trainer_service.commands.play.flags import playing_of, stops_play
 from trainer_service.commands.play.matches import play_matches
 from trainer_service.commands.play.playing import play_episodes
 from trainer_service.commands.play.score_text import score_lines
 from trainer_service.config import parse_player
-from trainer_service.errors import UserError
+from trainer_service.errors import Interrupted, UserError
 from trainer_service.running.runs.folder import RunFolder
 
 if TYPE_CHECKING:
-    from trainer_service.learning.rollout.episode_scores import EndedEpisode
+    from trainer_service.learning.rollout.episode_scores import EndedEpisode, Score
 
 _PAGE = InGroup("the page of --against human")
 
@@ -54,8 +54,10 @@ def evaluate(
         )
     run_id, checkpoint = _run_alone(run_id, checkpoint, side=side is not None, cross_play=cross_play)
     run = RunFolder.read(how["results_dir"], run_id)
-    with playing_of(**how, run=run, checkpoint=checkpoint, progress=progress_printer()) as playing:
+    how |= {"run": run, "checkpoint": checkpoint, "progress": progress_printer()}
+    with stops_play() as check_stop, playing_of(**how, check_stop=check_stop) as playing:
         player, scores = play_episodes(playing)
+    interrupted = _is_interrupted(scores, episodes)
     steps = {name: player.policies[name].step for name in scores}
     results = {name: score.to_json() for name, score in scores.items()}
     lines = (
@@ -64,7 +66,8 @@ def evaluate(
         for line in score_lines(f"{name} (step {steps[name]})", result)
     )
     step = max(steps.values(), default=0)
-    return CommandResult({"run_id": run_id, "step": step, "behaviors": results}, lines)
+    value = {"run_id": run_id, "step": step, "behaviors": results, "interrupted": interrupted}
+    return CommandResult(value, lines, Interrupted.exit_code if interrupted else 0)
 
 
 def play(
@@ -90,12 +93,29 @@ def play(
         if not json:
             say(_episode_text(behavior, episode))
 
-    with playing_of(env, episodes=episodes, settings=own, **player, **how) as playing:
+    how |= {"episodes": episodes, "settings": own, **player}
+    with stops_play() as check_stop, playing_of(env, **how, check_stop=check_stop) as playing:
         _, scores = play_episodes(playing, on_episode=show)
+    interrupted = _is_interrupted(scores, episodes)
     results = {name: score.to_json() for name, score in scores.items()}
     of_all = {name: {**result, "played": played.get(name, [])} for name, result in results.items()}
     lines = (line for name, result in results.items() for line in score_lines(name, result))
-    return CommandResult({"env": env, "policy": policy, "behaviors": of_all}, lines)
+    value = {"env": env, "policy": policy, "behaviors": of_all, "interrupted": interrupted}
+    return CommandResult(value, lines, Interrupted.exit_code if interrupted else 0)
+
+
+def _is_interrupted(scores: Mapping[str, Score], wanted: int) -> bool:
+    """Whether a play ended before all its episodes; notes how many did. Raises Interrupted where none did."""
+    ended = [len(score.returns) for score in scores.values()]
+    if not any(ended):
+        raise Interrupted("interrupted before any episode ended")
+    if min(ended) == wanted:
+        return False
+    note(
+        f"Interrupted after {min(ended)} of {wanted} episodes: the scores are of those that ended, of which short ones "
+        "end first."
+    )
+    return True
 
 
 def _run_alone(run_id: str, checkpoint: str, **of_games: bool) -> tuple[str, str]:

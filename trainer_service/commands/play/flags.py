@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,7 +14,21 @@ from trainer_service.commands.common.environments import environment_for
 from trainer_service.commands.common.output import note
 from trainer_service.commands.play.films import FilmOptions, filming
 from trainer_service.commands.play.playing import Playing
+from trainer_service.running.evaluation.loop import PlayStopped
 from trainer_service.running.metrics.console import Console
+from trainer_service.running.training.stop_signals import StopSignals
+
+
+@contextmanager
+def stops_play() -> Iterator[Callable[[], None]]:
+    """A context in which Ctrl-C ends a play, and not the process: its value is the play's ``check_stop``."""
+    with StopSignals(saves=False) as signals:
+
+        def check_stop() -> None:
+            if signals.requested:
+                raise PlayStopped
+
+        yield check_stop
 
 
 @contextmanager

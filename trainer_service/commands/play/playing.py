@@ -148,6 +148,8 @@ def play_episodes(
 ) -> tuple[Player, dict[str, Score]]:
     """Plays the episodes of one player. Returns the player and its scores by behavior name.
 
+    Where a callback stops the play, the scores are those of the episodes that ended before.
+
     on_step, on_episode: see ``trainer_service.running.evaluation.evaluate.score``.
 
     Raises:
@@ -157,7 +159,14 @@ def play_episodes(
     with playing.loop(playing.simulator()) as loop:
         (player,) = playing.load()
         actors = actors_of(player, deterministic=playing.deterministic)
-        scores = score(loop, actors, episodes=playing.episodes, on_step=on_step, on_episode=on_episode)
+        scores = score(
+            loop,
+            actors,
+            episodes=playing.episodes,
+            on_step=on_step,
+            on_episode=on_episode,
+            keep_stopped=True,
+        )
         return player, scores
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -62,7 +61,7 @@ def record(
         device=device,
         film=film,
     )
-    with filming(film), suppress(PlayStopped):
+    with filming(film):
         play_episodes(playing, on_step=first.observe)
     return film.path
 

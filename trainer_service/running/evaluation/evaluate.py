@@ -12,7 +12,7 @@ from trainer_service.running.callbacks import SimulatorStep
 from trainer_service.running.collection.heterogeneous_groups import HeterogeneousGroups
 from trainer_service.running.collection.policy_actor import PolicyActor
 from trainer_service.running.collection.router import parse_behavior_id
-from trainer_service.running.evaluation.loop import EpisodeLoop, EpisodeTally, Play
+from trainer_service.running.evaluation.loop import EpisodeLoop, EpisodeTally, Play, PlayStopped
 from trainer_service.running.policy import Policy
 from trainer_service.running.runs.checkpoint import spec_mismatch
 from unity_bridge.server.bridge import Tick
@@ -29,6 +29,7 @@ def score(
     episodes: int,
     on_step: Callable[[str, SimulatorStep], None] | None = None,
     on_episode: Callable[[str, EndedEpisode], None] | None = None,
+    keep_stopped: bool = False,
 ) -> dict[str, Score]:
     """Scores of actors, each over its number of episodes, by behavior name.
 
@@ -39,16 +40,22 @@ def score(
         on_step: called with each behavior's name and step before its answer is sent, as the step counts under the
             loop's limit; None calls nothing.
         on_episode: called with each behavior's name and counted episode when it ends; None calls nothing.
+        keep_stopped: whether a play that a callback stops has the scores of the episodes that ended before.
 
     Raises:
+        PlayStopped: a callback stopped the play, and ``keep_stopped`` is false.
         UserError: a simulator with a behavior that has no policy, or a different one: see ``policies_for``; or as
             from ``EpisodeLoop.play``.
         BridgeError: a simulator failed; its evaluation would not be one.
     """
     evaluation = _Evaluation(loop, actors, episodes, on_step=on_step, on_episode=on_episode)
-    loop.play(evaluation)
+    try:
+        loop.play(evaluation)
+    except PlayStopped:
+        if not keep_stopped:
+            raise
     for name, ledger in evaluation.ledgers.items():
-        if ledger.num_endless:
+        if ledger.complete and ledger.num_endless:
             _logger.warning(
                 "'%s': %d episodes of groups did not end and are not counted.", name, ledger.num_endless
             )

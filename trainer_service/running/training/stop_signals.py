@@ -64,13 +64,14 @@ class StopSignals:
     Outside the main thread signals cannot be caught, and nothing ever asks.
     """
 
-    def __init__(self, *, ends_process: bool = True, owns_process: bool = False) -> None:
+    def __init__(self, *, ends_process: bool = True, owns_process: bool = False, saves: bool = True) -> None:
         """Prepares to listen.
 
         Args:
             ends_process: whether the second signal does; else it raises KeyboardInterrupt in the main thread.
             owns_process: whether signals of schedulers are the run's too: SIGUSR1 to save at once, and SIGUSR2,
                 SIGXCPU and SIGALRM to save and end.
+            saves: whether a run is saved before the end, which the messages tell.
         """
         self.requested = False
         self._save_requested = False
@@ -78,6 +79,7 @@ class StopSignals:
         """The name of the signal that asked; empty where none did."""
         self._ends_process = ends_process
         self._owns_process = owns_process
+        self._saves = saves
         self._signalled_s: float | None = None
         """Time of the first signal."""
         self._previous: dict[int, Any] = {}
@@ -150,7 +152,8 @@ class StopSignals:
         the log's."""
         if self._wait_for(self._previous.keys() - set(_SAVING)) is None:
             return
-        _in_thread(lambda: _logger.info("Stopping: saving. Press Ctrl-C again to quit without saving."))
+        how = ("", "at once"), (": saving", "without saving")
+        _in_thread(lambda: _logger.info("Stopping%s. Press Ctrl-C again to quit %s.", *how[self._saves]))
         if not self._ends_process:
             self._wait_for(())  # the handler does the rest
             return
@@ -162,7 +165,7 @@ class StopSignals:
         self._wakeup_reader.setblocking(True)
         number = self._wait_for(_FORCING)
         if number is not None:
-            _exit_now(number)
+            _exit_now(number, saves=self._saves)
 
     def _wait_for(self, numbers: Collection[int]) -> int | None:
         """Waits for one of these signals, whatever others come. None if there will be no more."""
@@ -172,14 +175,16 @@ class StopSignals:
         return None
 
 
-def _exit_now(number: int) -> None:
+def _exit_now(number: int, *, saves: bool) -> None:
     kill_programs()
-    _in_thread(_print_exit_message).join(_PRINT_TIMEOUT_S)
+    lost = (
+        " What was learned since the last checkpoint is lost; --resume continues from there." if saves else ""
+    )
+    _in_thread(lambda: _print_exit_message(f"\nEnded at once.{lost}\n")).join(_PRINT_TIMEOUT_S)
     os._exit(128 + number)
 
 
-def _print_exit_message() -> None:
-    words = "\nEnded at once. What was learned since the last checkpoint is lost; --resume continues from there.\n"
+def _print_exit_message(words: str) -> None:
     with suppress(OSError, ValueError, AttributeError):
         if sys.stdout.isatty():
             words = "\x1b[?25h" + words  # the cursor, which a live table hides

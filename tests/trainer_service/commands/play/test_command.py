@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import re
+import signal
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,7 @@ import trainer_service
 from trainer_service.errors import UserError
 from trainer_service.learning.rollout.episode_scores import EndedEpisode
 from unity_bridge.simulators.rendering.captions import caption_height
+from unity_bridge.simulators.scenes.basic import Basic
 
 pytestmark = pytest.mark.process
 LINE = re.compile(
@@ -63,6 +65,28 @@ def test_the_scenes_own_expert_plays(mlagents_style) -> None:
     assert (basic["episodes"], basic["mean_return"], basic["mean_length"]) == (3, pytest.approx(0.93), 7.0)
     assert [each["episode"] for each in basic["played"]] == [1, 2, 3]
     assert all(each["terminated"] and not each["truncated"] for each in basic["played"])
+
+
+@pytest.mark.parametrize("calls", [3, 7 * 2 + 3], ids=["in the first episode", "in the third"])
+def test_ctrl_c_keeps_the_episodes_that_ended(mlagents_style, monkeypatch, calls: int) -> None:
+    expert, at = Basic.expert, iter(range(1, 10**9))
+
+    def think(self):
+        if next(at) == calls:
+            signal.raise_signal(signal.SIGINT)
+        return expert(self)
+
+    monkeypatch.setattr(Basic, "expert", think)
+    said = mlagents_style("play", "sim:basic", "--policy=expert", "--episodes=1000", "--json")
+    assert said.code == 130
+    if calls < 7:
+        assert "interrupted before any episode ended" in said.err
+        assert said.out == ""
+        return
+    result = json.loads(said.out)
+    assert result["interrupted"]
+    assert (result["behaviors"]["Basic"]["episodes"], result["behaviors"]["Basic"]["mean_length"]) == (2, 7.0)
+    assert "Interrupted after 2 of 1000 episodes: the scores are of those that ended" in said.err
 
 
 def test_a_runs_policy_plays_as_it_is_evaluated(mlagents_style, results: Path) -> None:

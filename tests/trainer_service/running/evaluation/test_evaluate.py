@@ -159,8 +159,8 @@ def test_json_is_one_object_and_nothing_else(mlagents_style, results: Path) -> N
     assert said.code == 0, said.err
     (line,) = said.out.splitlines()
     result = json.loads(line)
-    assert list(result) == ["run_id", "step", "behaviors"]
-    assert (result["run_id"], result["step"]) == ("walker_01", 32)
+    assert list(result) == ["run_id", "step", "behaviors", "interrupted"]
+    assert (result["run_id"], result["step"], result["interrupted"]) == ("walker_01", 32, False)
     assert list(result["behaviors"]) == ["Basic"]
     score = result["behaviors"]["Basic"]
     assert list(score) == [
