@@ -247,7 +247,7 @@ GROUPS = (
         for field, agents in (("8x8-2p-2f-coop", 2), ("10x10-3p-3f", 3), ("15x15-4p-3f", 4))
         for name in ("vdn", "qmix")
     ),
-    _foraging("idqn", "8x8-2p-2f-coop", 2, "default_settings.max_steps=4000000"),
+    _foraging("idqn", "8x8-2p-2f-coop", 2, "default_settings.max_steps=2000000"),
     _foraging("idqn", "10x10-3p-3f", 3),
     _foraging("idqn", "15x15-4p-3f", 4, "default_settings.max_steps=8000000"),
     Row(
