@@ -82,7 +82,7 @@ def runs(scores: Sequence[Score]) -> str:
 
 
 def standing(row: Row, own: Sequence[Score]) -> str:
-    """Ahead of the published score, behind it, or level: by less than the deviation between seeds, ours or theirs.
+    """Ahead of the published score, behind it, or level: equal as far as it is printed, or within a deviation of seeds.
 
     If the row has less than nine tenths of the published score's steps, and is behind, its share of them is named.
     """
@@ -91,7 +91,7 @@ def standing(row: Row, own: Sequence[Score]) -> str:
     values = [score.value for score in own]
     difference = statistics.mean(values) - row.published.score
     deviation = statistics.stdev(values) if len(values) > 1 else 0.0
-    if abs(difference) <= max(deviation, row.published.deviation):
+    if abs(difference) <= max(deviation, row.published.deviation, 0.5 * 10.0**-row.digits):
         return LEVEL
     if difference > 0:
         return AHEAD

@@ -58,6 +58,7 @@ def test_seeds_that_are_equal_leave_two_percent() -> None:
         ((9.0, 12.0), (1e-4,), "level"),  # a mean of 10.5, and a deviation of 2.1
         ((9.0,), (1e-4,), "behind"),
         ((9.0,), (1e-4, 1.5), "level"),
+        ((9.9996,), (1e-4,), "level"),  # 10.000
         ((9.0,), (4e-4,), "behind, with 25 % of the steps"),  # 100 of 400
         ((), (1e-4,), ""),
     ],
