@@ -57,7 +57,7 @@ def evaluate(
     how |= {"run": run, "checkpoint": checkpoint, "progress": progress_printer()}
     with stops_play() as check_stop, playing_of(**how, check_stop=check_stop) as playing:
         player, scores = play_episodes(playing)
-    interrupted = _is_interrupted(scores, episodes)
+    scores, interrupted = _ended(scores, episodes)
     steps = {name: player.policies[name].step for name in scores}
     results = {name: score.to_json() for name, score in scores.items()}
     lines = (
@@ -96,7 +96,7 @@ def play(
     how |= {"episodes": episodes, "settings": own, **player}
     with stops_play() as check_stop, playing_of(env, **how, check_stop=check_stop) as playing:
         _, scores = play_episodes(playing, on_episode=show)
-    interrupted = _is_interrupted(scores, episodes)
+    scores, interrupted = _ended(scores, episodes)
     results = {name: score.to_json() for name, score in scores.items()}
     of_all = {name: {**result, "played": played.get(name, [])} for name, result in results.items()}
     lines = (line for name, result in results.items() for line in score_lines(name, result))
@@ -104,18 +104,21 @@ def play(
     return CommandResult(value, lines, Interrupted.exit_code if interrupted else 0)
 
 
-def _is_interrupted(scores: Mapping[str, Score], wanted: int) -> bool:
-    """Whether a play ended before all its episodes; notes how many did. Raises Interrupted where none did."""
+def _ended(scores: Mapping[str, Score], wanted: int) -> tuple[dict[str, Score], bool]:
+    """The scores of behaviors with an ended episode, and whether the play was interrupted before all had ended.
+
+    Raises Interrupted where none had.
+    """
     ended = [len(score.returns) for score in scores.values()]
     if not any(ended):
         raise Interrupted("interrupted before any episode ended")
-    if min(ended) == wanted:
-        return False
-    note(
-        f"Interrupted after {min(ended)} of {wanted} episodes: the scores are of those that ended, of which short ones "
-        "end first."
-    )
-    return True
+    interrupted = min(ended) < wanted
+    if interrupted:
+        note(
+            f"Interrupted after {min(ended)} of {wanted} episodes: the scores are of those that ended, of which short "
+            "ones end first."
+        )
+    return {name: score for name, score in scores.items() if score.returns}, interrupted
 
 
 def _run_alone(run_id: str, checkpoint: str, **of_games: bool) -> tuple[str, str]:
