@@ -152,8 +152,10 @@ class StopSignals:
         the log's."""
         if self._wait_for(self._previous.keys() - set(_SAVING)) is None:
             return
-        how = ("", "at once"), (": saving", "without saving")
-        _in_thread(lambda: _logger.info("Stopping%s. Press Ctrl-C again to quit %s.", *how[self._saves]))
+        words = "Stopping: saving. Press Ctrl-C again to quit without saving."
+        if not self._saves:
+            words = "Stopping. Press Ctrl-C again to quit at once."
+        _in_thread(lambda: _logger.info("%s", words))
         if not self._ends_process:
             self._wait_for(())  # the handler does the rest
             return
