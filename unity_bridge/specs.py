@@ -11,6 +11,9 @@ import math
 from dataclasses import dataclass, field
 from typing import Literal
 
+import numpy as np
+from numpy.typing import NDArray
+
 from unity_bridge.untrusted_text import quoted
 
 
@@ -136,6 +139,14 @@ class ActionSpec:
     def mask_size(self) -> int:
         """Number of choices over all branches, in branch order: the length of an action mask."""
         return sum(self.discrete_branches)
+
+    def choices_left(self, allowed: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """Whether action masks leave a choice in each branch. allowed: [M, sum of branches]. Returns [M, branches]."""
+        if not self.discrete_branches:
+            return np.ones((len(allowed), 0), np.bool_)
+        starts = np.cumsum((0, *self.discrete_branches[:-1]))
+        left: NDArray[np.bool_] = np.logical_or.reduceat(allowed, starts, axis=1)
+        return left
 
 
 @dataclass(frozen=True, slots=True)

@@ -164,6 +164,8 @@ class _Rows(NamedTuple):
                     columns[name][run.rows] = table[name]
         if self.decoder.counts_unusable or not are_surely_usable(floats):
             return None
+        if not self.decoder.leaves_choices(allowed):
+            return None
         return StepBatch(
             agent_ids=example.agent_ids.copy(),
             observations=tuple(observations),

@@ -420,6 +420,25 @@ class StepDecoder:
             self._unusable.refuse(columns)
         else:
             self.replaced = self._unusable.replace(columns)
+        if not self.leaves_choices(columns.allowed):
+            self._allow_where_none_is_left(columns)
+
+    def leaves_choices(self, allowed: NDArray[np.bool_]) -> bool:
+        """Whether action masks leave a choice to each row in each branch. allowed: [N, sum of branches]."""
+        return bool(allowed.all() or self._spec.action_spec.choices_left(allowed).all())
+
+    def _allow_where_none_is_left(self, columns: Columns[Observation]) -> None:
+        """Allows everything to agents that are to act and have no choice in a branch, and logs one of them."""
+        left = self._spec.action_spec.choices_left(columns.allowed) | columns.done[:, np.newaxis]
+        stuck = ~left.all(axis=1)
+        if stuck.any():
+            row = int(stuck.argmax())
+            _throttled.log(
+                (self._where, ACTION_MASK),
+                f"{self._where}, agent {columns.agent_ids[row]}: action mask: no choice is left in branch "
+                f"{int(left[row].argmin())} of {self._spec.action_spec.discrete_branches}; every choice is allowed",
+            )
+            columns.allowed[stuck] = True
 
     def _as_batch(
         self, columns: Columns[Observation], terminated: NDArray[np.bool_], truncated: NDArray[np.bool_]

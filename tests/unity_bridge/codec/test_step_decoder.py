@@ -51,7 +51,9 @@ def read_by_protobuf(rows: Sequence[bytes]) -> StepBatch:
     n, mask_size = len(infos), SPEC.action_spec.mask_size
     allowed = np.ones((n, mask_size), np.bool_)
     for row, message in enumerate(infos):
-        if len(message.action_mask) == mask_size:
+        forbidden = list(message.action_mask)
+        stuck = all(forbidden[:2]) or all(forbidden[2:])
+        if len(forbidden) == mask_size and (message.done or not stuck):
             allowed[row] = np.logical_not(message.action_mask)
     return StepBatch(
         agent_ids=np.array([message.id for message in infos], np.int64),
@@ -163,6 +165,23 @@ def test_a_mask_of_another_length_forbids_nothing_and_is_logged(
         f"behavior 'Ball?team=0', agent {agent}: expected an action mask of 5 choices, got one of 1; "
         "it forbids nothing"
         for agent in (7, 8)
+    ]
+
+
+def test_a_mask_that_leaves_no_choice_forbids_nothing_and_is_logged(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(step_decoder, "_throttled", ThrottledLogger(logging.getLogger()))
+    stuck, ended = [False, True, True, True, True], [True] * 5
+    rows = [
+        info(6, action_mask=ended, done=True),
+        info(7, action_mask=stuck),
+        info(8, action_mask=[True, *[False] * 4]),
+    ]
+    batch = StepDecoder(BALL, SPEC).decode([row.SerializeToString() for row in rows])
+    assert batch.allowed_actions.tolist() == [[False] * 5, [True] * 5, [False, True, True, True, True]]
+    assert caplog.messages == [
+        "behavior 'Ball?team=0', agent 7: action mask: no choice is left in branch 1 of (2, 3); every choice is allowed"
     ]
 
 

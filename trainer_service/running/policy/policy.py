@@ -200,13 +200,20 @@ class Policy:
         """
         sensors = self._sensors(observations)
         rows = len(sensors[0])
-        mask_size = self.spec.action_spec.mask_size
+        actions = self.spec.action_spec
+        mask_size = actions.mask_size
         if allowed_actions is None:
             allowed = np.ones((rows, mask_size), np.bool_)
         else:
             allowed = np.ascontiguousarray(allowed_actions, np.bool_)
         if allowed.shape != (rows, mask_size):
             raise ValueError(f"allowed_actions: expected shape {(rows, mask_size)}, got {allowed.shape}")
+        left = actions.choices_left(allowed)
+        if not left.all():
+            row, branch = np.argwhere(~left)[0].tolist()
+            raise InvalidRow(
+                f"allowed_actions: no choice is left in branch {branch} of {actions.discrete_branches}", row
+            )
         indices = self._indices(agent_indices, rows)
         if self._member is not None and self._padding is not None:
             sensors, allowed = self._padding.pad(self._member.number, sensors, allowed)

@@ -68,6 +68,11 @@ def test_masked_actions_are_never_chosen(policy, deterministic: bool) -> None:
             np.ones((4, 3)),
             r"allowed_actions: expected shape \(4, 5\), got \(4, 3\)",
         ),
+        (
+            [np.zeros((2, 2)), np.zeros((2, 3))],
+            [[1, 1, 0, 0, 1], [1, 0, 0, 0, 0]],
+            r"allowed_actions: no choice is left in branch 1 of \(2, 3\)",
+        ),
     ],
 )
 def test_arrays_that_do_not_fit_are_named(policy, observations, allowed, expected: str) -> None:
