@@ -2,7 +2,7 @@
 
     python benchmarks/results.py list                                  # rows, minutes of a run, and kept seeds
     python benchmarks/results.py run hopper_sac lbf_vdn-8x8-2p-3f --seeds 1 2 3
-    python benchmarks/results.py run hopper --sb3 ~/venvs/sb3/bin/python    # Stable-Baselines3 in place of ours
+    python benchmarks/results.py run hopper --sb3 ~/venvs/sb3/bin/python    # Stable-Baselines3, or SBX, in place of ours
     python benchmarks/results.py page                                  # docs/results/scores.md with its curves
     python benchmarks/results.py check 3dball basic                    # trains them again and compares
 
@@ -47,7 +47,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         metavar="DIR",
         help="where runs are (default results/scores); for check a folder without them",
     )
-    parser.add_argument("--sb3", type=Path, metavar="PYTHON", help="one that has Stable-Baselines3: its runs")
+    parser.add_argument(
+        "--sb3", type=Path, metavar="PYTHON", help="has Stable-Baselines3 and SBX: their runs"
+    )
     arguments = parser.parse_args(argv)
     if unknown := [name for name in arguments.rows if name not in ROW_OF]:
         parser.error(f"no row {', '.join(unknown)}; `list` shows all")

@@ -59,7 +59,7 @@ def _cells(row: Row, own: Sequence[Score], peer: Sequence[Score]) -> Iterable[st
         value = f"{published.score:.{row.digits}f}{spread}"
         beside.append(f"{value} ({published.source}, {published.millions:g} M)")
     if peer:
-        beside.append(f"{mean([score.value for score in peer], row.digits)} (SB3 here)")
+        beside.append(f"{mean([score.value for score in peer], row.digits)} ({row.rival} here)")
     yield f"`{row.config_name}`"
     yield f"{row.task}, {row.unit}" if row.unit != "agent" else row.task
     yield f"{own[0].agent_steps / 1e6:.2g} M" if own else "not run"

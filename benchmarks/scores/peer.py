@@ -1,4 +1,4 @@
-"""One run of Stable-Baselines3 with the values of our rows, by a Python that has it installed.
+"""One run of Stable-Baselines3, or of SBX for CrossQ, with the values of our rows, by a Python that has it installed.
 
     python peer.py LEARNER ENV SEED STEPS
 
@@ -38,7 +38,12 @@ PPO: dict[str, dict[str, Any]] = {
         "anneal": True,
     },
 }  # fmt: skip
-SAC: dict[str, Any] = {"learning_starts": 10000}
+OFF_POLICY: dict[str, dict[str, Any]] = {
+    "sac": {"learning_starts": 10000},
+    "crossq": {
+        "learning_starts": 5000, "buffer_size": 300000, "policy_kwargs": {"net_arch": [256, 256]},
+    },
+}  # fmt: skip
 
 
 def main(learner: str, env: str, seed: int, steps: int) -> None:
@@ -49,7 +54,7 @@ def main(learner: str, env: str, seed: int, steps: int) -> None:
     from stable_baselines3.common.vec_env import VecNormalize
 
     torch.set_num_threads(1)
-    values = dict(PPO[env]) if learner == "ppo" else dict(SAC)
+    values = dict(PPO[env] if learner == "ppo" else OFF_POLICY[learner])
     worlds: Any = make_vec_env(env, n_envs=values.pop("n_envs", 1), seed=seed)
     if normalizes := values.pop("normalize", False):
         worlds = VecNormalize(worlds, gamma=values["gamma"])
@@ -90,6 +95,10 @@ def make(learner: str, worlds: Any, seed: int, values: dict[str, Any]) -> Any:
     import stable_baselines3
     from torch import nn
 
+    if learner == "crossq":
+        import sbx
+
+        return sbx.CrossQ("MlpPolicy", worlds, seed=seed, **values)
     if learner == "sac":
         return stable_baselines3.SAC("MlpPolicy", worlds, seed=seed, device="cpu", **values)
     policy: dict[str, Any] = {}

@@ -18,6 +18,7 @@ _ENGINES = {
 """Packages beside Gymnasium, by the beginnings of its environments' names."""
 
 Unit = Literal["P", "S", "team", "agent"]
+Rival = Literal["SB3", "SBX"]
 """P: return of an agent in an episode of spread. S: 6 P − 3 T, of episodes of T steps. team: everyone's sum."""
 
 
@@ -80,6 +81,9 @@ class Row:
     digits: int = 2
     """After the point, in the table."""
 
+    rival: Rival = "SB3"
+    """The library that has the row's learner."""
+
     @property
     def config(self) -> str:
         return f"{self.folder}/{self.config_name}.yaml"
@@ -90,8 +94,8 @@ class Row:
 
     @property
     def peer(self) -> str:
-        """The name of the scores of Stable-Baselines3, with the same values in the same environment."""
-        return f"{self.name}+sb3"
+        """The name of the rival's scores, with the same values in the same environment."""
+        return f"{self.name}+{self.rival.lower()}"
 
     @property
     def packages(self) -> tuple[str, ...]:
@@ -261,7 +265,7 @@ GROUPS = (
 def _single(
     name: str, env: str, published: Published | None = None, *,
     trained_args: tuple[str, ...] = (), scored_args: tuple[str, ...] = (), folder: str = "configs",
-    episodes: int = 100, digits: int = 0, copies: int = 10,
+    episodes: int = 100, digits: int = 0, copies: int = 10, rival: Rival = "SB3",
 ) -> Row:  # fmt: skip
     """One agent in one of Gymnasium's environments.
 
@@ -275,7 +279,7 @@ def _single(
     return Row(
         name, task, gym, gym, 1, episodes, unit="agent", published=published,
         env_args=(*copied, *(scored_args or trained_args)), trained_args=trained_args, folder=folder,
-        digits=digits,
+        digits=digits, rival=rival,
     )  # fmt: skip
 
 
@@ -286,7 +290,7 @@ def _critics(
     of_crossq = Published(crossq[0], "CrossQ's authors, v4", 0.3, crossq[1])
     of_sac = Published(sac[0], "SimbaV2's files, v4", 0.3, sac[1])
     return (
-        _single(f"{task}_sac", env, of_crossq, trained_args=env_args),
+        _single(f"{task}_sac", env, of_crossq, trained_args=env_args, rival="SBX"),
         _single(f"{task}_plain_sac", env, of_sac, trained_args=env_args, folder=COMPARED),
     )
 

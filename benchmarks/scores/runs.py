@@ -76,7 +76,7 @@ def scored(row: Row, run: Score, folder: Path) -> Score:
 
 
 def run_peer(row: Row, seed: int, folder: Path, python: Path, kept: Path) -> str:
-    """Trains and scores Stable-Baselines3 for as many steps of a row's environment. Returns a line that tells of it."""
+    """Trains and scores a row's rival for as many steps of a row's environment. Returns a line that tells of it."""
     run_id = f"{row.peer}-{seed}"
     file = folder / f"{run_id}.json"
     if not file.exists():
