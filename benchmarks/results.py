@@ -2,7 +2,7 @@
 
     python benchmarks/results.py list                                  # rows, minutes of a run, and kept seeds
     python benchmarks/results.py run hopper_sac lbf_vdn-8x8-2p-3f --seeds 1 2 3
-    python benchmarks/results.py run hopper --sb3 ~/venvs/sb3/bin/python    # Stable-Baselines3, or SBX, in place of ours
+    python benchmarks/results.py run hopper --sb3 ~/venvs/sb3/bin/python    # Stable-Baselines3's, or SBX's, counterpart
     python benchmarks/results.py page                                  # docs/results/scores.md with its curves
     python benchmarks/results.py check 3dball basic                    # trains them again and compares
 

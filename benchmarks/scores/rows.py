@@ -18,8 +18,10 @@ _ENGINES = {
 """Packages beside Gymnasium, by the beginnings of its environments' names."""
 
 Unit = Literal["P", "S", "team", "agent"]
-Rival = Literal["SB3", "SBX"]
 """P: return of an agent in an episode of spread. S: 6 P − 3 T, of episodes of T steps. team: everyone's sum."""
+
+Rival = Literal["SB3", "SBX"]
+"""Stable-Baselines3, and its counterpart in JAX."""
 
 
 class Published(NamedTuple):
