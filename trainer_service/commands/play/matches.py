@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
-from trainer_service.commands.common.output import CommandResult, print_warning, progress_printer
-from trainer_service.commands.play.flags import playing_of
+from trainer_service.commands.common.output import CommandResult, note, print_warning, progress_printer
+from trainer_service.commands.play.flags import playing_of, stops_play
 from trainer_service.commands.play.match_results import Match, print_matches
 from trainer_service.commands.play.person import HUMAN, play_person
 from trainer_service.commands.play.playing import Playing, play_games
 from trainer_service.config import PlayerName, parse_player
 from trainer_service.config.names import STATE_SUFFIXES
-from trainer_service.errors import UserError
+from trainer_service.errors import Interrupted, UserError
+from trainer_service.running.evaluation.loop import PlayStopped
 from trainer_service.running.runs.folder import RunFolder
 
 
@@ -33,6 +35,7 @@ def play_matches(
     page: arguments of ``play_person``. how: arguments of ``playing_of``.
 
     Raises:
+        Interrupted: before any game ended.
         UserError: players that do not exist or do not fit, or no opponent.
         BridgeError: a simulator failed.
     """
@@ -47,15 +50,30 @@ def play_matches(
     if how["record"] is not None and len(pairs) > 1:
         raise UserError(f"--record: films the games of one pair, got {len(pairs)}")
     run, progress = _home(names, how["results_dir"]), progress_printer("games")
-    with playing_of(**how, run=run, players=names, side=side, progress=progress) as playing:
+    how |= {"run": run, "players": names, "side": side, "progress": progress}
+    # The page of a person has a Ctrl-C of its own.
+    stops = nullcontext(lambda: None) if has_person else stops_play()
+    with stops as check_stop, playing_of(**how, check_stop=check_stop) as playing:
         env, _ = playing.environment.over(playing.options)
         if env is None:
             raise UserError("no environment is given: add --env")
-        matches = [play_person(playing, **page)] if has_person else _play_pairs(playing, pairs)
+        matches = [play_person(playing, **page)] if has_person else list(_play_pairs(playing, pairs))
         if not has_person and playing.deterministic:
             _warn_of_repetitions(matches)
-    value = {"env": env, "matches": [match.to_json() for match in matches]}
-    return CommandResult(value, _shown(env, matches, names if cross_play else ()))
+    interrupted = not has_person and _is_interrupted(matches, wanted=len(pairs) * playing.episodes)
+    value = {"env": env, "matches": [match.to_json() for match in matches], "interrupted": interrupted}
+    lines = _shown(env, matches, names if cross_play else ())
+    return CommandResult(value, lines, Interrupted.exit_code if interrupted else 0)
+
+
+def _is_interrupted(matches: Sequence[Match], wanted: int) -> bool:
+    """Whether fewer games than wanted have ended, which is said. Raises Interrupted where none has."""
+    ended = sum(len(match.games.results) for match in matches)
+    if not ended:
+        raise Interrupted("interrupted before any game ended")
+    if ended < wanted:
+        note(f"Interrupted after {ended} of {wanted} games: short ones end first.")
+    return ended < wanted
 
 
 def _shown(env: str, matches: Sequence[Match], everyone: Sequence[PlayerName]) -> Iterator[str]:
@@ -64,15 +82,17 @@ def _shown(env: str, matches: Sequence[Match], everyone: Sequence[PlayerName]) -
     yield from ()
 
 
-def _play_pairs(playing: Playing, pairs: Sequence[tuple[PlayerName, PlayerName]]) -> list[Match]:
-    """The matches of all pairs, one after the other, each on a simulator of its own."""
+def _play_pairs(playing: Playing, pairs: Sequence[tuple[PlayerName, PlayerName]]) -> Iterator[Match]:
+    """The matches of all pairs, one after the other, each on a simulator of its own; after a stop those with games."""
     simulator = playing.simulator()
     players = dict(zip(playing.players, playing.load(), strict=True))
-    matches = []
     for name, other in pairs:
-        with playing.loop(simulator, "game") as loop:
-            matches.append(play_games(playing, loop, players[name], players[other]))
-    return matches
+        with suppress(PlayStopped):
+            playing.check_stop()
+            with playing.loop(simulator, "game") as loop:
+                match = play_games(playing, loop, players[name], players[other])
+            if match.sides:
+                yield match
 
 
 def _player_names(run_id: str, checkpoint: str, opponents: Sequence[str]) -> list[PlayerName]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, fields
 from types import MappingProxyType
 from typing import Any
@@ -13,7 +14,7 @@ from trainer_service.learning.rollout.episode_scores import mean_or_none, std_or
 from trainer_service.learning.rollout.games import ALL_TEAMS, DRAW, GameLedger, side_batch
 from trainer_service.ops.ratings import elo_difference, wilson_interval
 from trainer_service.running.collection.router import parse_behavior_id
-from trainer_service.running.evaluation.loop import EpisodeLoop, Play
+from trainer_service.running.evaluation.loop import EpisodeLoop, Play, PlayStopped
 from trainer_service.running.evaluation.players import Player, actors_of
 from trainer_service.running.metrics.jsonl import finite_or_none
 from unity_bridge.server.bridge import Tick
@@ -127,25 +128,28 @@ def play_match(
         deterministic: likeliest actions of policies instead of drawn ones.
 
     Returns:
-        The games by the player's side.
+        The games by the player's side. Where a callback stops the loop, those that ended before; without a side
+        that has none.
 
     Raises:
         UserError: there is no such side, no opponent, or a player without a fitting policy; or as from
             ``EpisodeLoop.play``.
         BridgeError: the simulator failed.
     """
-    tick, specs = _first_tick(loop)
-    sides = sides_of(specs, side, teams)
-    each = math.ceil(games / len(sides))
-    played: dict[str, Games] = {}
-    for name, ids in sides.items():
-        if played:
-            loop.simulators.reset(tick.simulator)
-            tick = loop.next_tick()
-        half = _Half(loop, specs, ids, player, opponent, each, deterministic=deterministic)
-        loop.play(half, tick, before=len(played) * each, wanted=each * len(sides))
-        played[name] = half.games()
-    return played
+    halves: dict[str, _Half] = {}
+    with suppress(PlayStopped):
+        tick, specs = _first_tick(loop)
+        sides = sides_of(specs, side, teams)
+        each = math.ceil(games / len(sides))
+        for name, ids in sides.items():
+            if halves:
+                loop.simulators.reset(tick.simulator)
+                tick = loop.next_tick()
+            before = len(halves) * each
+            halves[name] = _Half(loop, specs, ids, player, opponent, each, deterministic=deterministic)
+            loop.play(halves[name], tick, before=before, wanted=each * len(sides))
+    played = {name: half.games() for name, half in halves.items()}
+    return {name: ended for name, ended in played.items() if ended.results}
 
 
 class _Half(Play):

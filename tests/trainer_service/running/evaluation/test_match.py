@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,7 @@ from trainer_service.running.behaviors.behavior import Behavior
 from trainer_service.running.behaviors.saving import checkpoint_of
 from trainer_service.running.evaluation.match import Games, sides_of
 from trainer_service.running.runs.checkpoint import save_checkpoint
+from unity_bridge.simulators.group_scenes.duel import Duel
 
 DUEL = ("Duel?team=0", "Duel?team=1")
 RULES = {"save_steps": 200, "team_change": 600, "swap_steps": 100, "window": 3}
@@ -145,3 +148,29 @@ def test_a_run_plays_against_its_own_past(matches, mlagents_style, configure) ->
     said = mlagents_style("evaluate", "duel", "--against", "duel@1")
     assert said.code == 2
     assert f"player 'duel@1': '{Path('results/duel')}' has no checkpoint of step 1; it has Duel: " in said.err
+
+
+@pytest.mark.parametrize("calls", [1, 100], ids=["in the first game", "later"])
+def test_ctrl_c_keeps_the_games_that_ended(mlagents_style, monkeypatch, calls: int) -> None:
+    expert, at = Duel.expert, itertools.count(1)
+
+    def think(self: Duel) -> Any:
+        if next(at) == calls:
+            signal.raise_signal(signal.SIGINT)
+        return expert(self)
+
+    monkeypatch.setattr(Duel, "expert", think)
+    said = mlagents_style(
+        "evaluate", "random", "--against", "expert", "--env=sim:duel", "--episodes=100000", "--json"
+    )
+    assert said.code == 130, said.err
+    if calls == 1:
+        assert said.err.endswith("interrupted before any game ended\n")
+        assert said.out == ""
+        return
+    result = json.loads(said.out)
+    assert result["interrupted"]
+    (match,) = result["matches"]
+    assert list(match["sides"]) == ["0"]
+    assert 0 < match["games"] < 10_000
+    assert f"Interrupted after {match['games']} of 100000 games: short ones end first." in said.err
