@@ -148,6 +148,17 @@ class ActionSpec:
         left: NDArray[np.bool_] = np.logical_or.reduceat(allowed, starts, axis=1)
         return left
 
+    def first_without_choice(self, allowed: NDArray[np.bool_]) -> tuple[int, str] | None:
+        """The first row whose mask leaves a branch without a choice, and a text that names the branch, or None.
+
+        allowed: as for ``choices_left``.
+        """
+        left = self.choices_left(allowed)
+        if left.all():
+            return None
+        row, branch = np.argwhere(~left)[0].tolist()
+        return row, f"no choice is left in branch {branch} of {self.discrete_branches}"
+
 
 @dataclass(frozen=True, slots=True)
 class MemberSpec:

@@ -428,17 +428,16 @@ class StepDecoder:
         return bool(allowed.all() or self._spec.action_spec.choices_left(allowed).all())
 
     def _allow_where_none_is_left(self, columns: Columns[Observation]) -> None:
-        """Allows everything to agents that are to act and have no choice in a branch, and logs one of them."""
-        left = self._spec.action_spec.choices_left(columns.allowed) | columns.done[:, np.newaxis]
-        stuck = ~left.all(axis=1)
-        if stuck.any():
-            row = int(stuck.argmax())
+        """Allows everything to agents that are to act and have no choice in a branch, and logs the first of them."""
+        actions = self._spec.action_spec
+        allowed = columns.allowed | columns.done[:, np.newaxis]
+        if found := actions.first_without_choice(allowed):
+            row, text = found
             _throttled.log(
                 (self._where, ACTION_MASK),
-                f"{self._where}, agent {columns.agent_ids[row]}: action mask: no choice is left in branch "
-                f"{int(left[row].argmin())} of {self._spec.action_spec.discrete_branches}; every choice is allowed",
+                f"{self._where}, agent {columns.agent_ids[row]}: action mask: {text}; every choice is allowed",
             )
-            columns.allowed[stuck] = True
+            columns.allowed[~actions.choices_left(allowed).all(axis=1)] = True
 
     def _as_batch(
         self, columns: Columns[Observation], terminated: NDArray[np.bool_], truncated: NDArray[np.bool_]

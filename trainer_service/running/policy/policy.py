@@ -208,12 +208,9 @@ class Policy:
             allowed = np.ascontiguousarray(allowed_actions, np.bool_)
         if allowed.shape != (rows, mask_size):
             raise ValueError(f"allowed_actions: expected shape {(rows, mask_size)}, got {allowed.shape}")
-        left = actions.choices_left(allowed)
-        if not left.all():
-            row, branch = np.argwhere(~left)[0].tolist()
-            raise InvalidRow(
-                f"allowed_actions: no choice is left in branch {branch} of {actions.discrete_branches}", row
-            )
+        if found := actions.first_without_choice(allowed):
+            row, text = found
+            raise InvalidRow(f"action mask: {text}", row)
         indices = self._indices(agent_indices, rows)
         if self._member is not None and self._padding is not None:
             sensors, allowed = self._padding.pad(self._member.number, sensors, allowed)

@@ -225,9 +225,8 @@ def laid_out(mask: Any, actuator: Actuator) -> NDArray[np.bool_]:
         odd = values[(values != 0) & (values != 1)][0]
         raise ValueError(f"expected 0 or 1 for each choice, got {odd:g}")
     allowed: NDArray[np.bool_] = values == 1
-    (left,) = actuator.spec.choices_left(allowed[np.newaxis])
-    if not left.all():
-        raise ValueError(f"no choice is left in branch {int(np.argmin(left))} of {branches}")
+    if found := actuator.spec.first_without_choice(allowed[np.newaxis]):
+        raise ValueError(found[1])
     return allowed
 
 

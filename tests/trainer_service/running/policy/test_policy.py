@@ -71,7 +71,7 @@ def test_masked_actions_are_never_chosen(policy, deterministic: bool) -> None:
         (
             [np.zeros((2, 2)), np.zeros((2, 3))],
             [[1, 1, 0, 0, 1], [1, 0, 0, 0, 0]],
-            r"allowed_actions: no choice is left in branch 1 of \(2, 3\)",
+            r"action mask: no choice is left in branch 1 of \(2, 3\)",
         ),
     ],
 )

@@ -140,7 +140,7 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "an id twice": ({"ids": ["a", "a"]}, "ids: expected each once, got 'a' more than once"),
     "begins": ({"begins": [True] * 3}, "begins: expected 2, one for each caller, got 3"),
     "a mask of another length": ({"action_mask": b"\0" * 5}, "action_mask: expected 2 x 7 bytes, got 5"),
-    "a mask without a choice": ({"action_mask": b"\0" * 7 + b"\1" * 7}, "caller 'b', allowed_actions: no choice"),
+    "a mask without a choice": ({"action_mask": b"\0" * 7 + b"\1" * 7}, "caller 'b', action mask: no choice is left"),
     "an unknown run": ({"run": "x"}, "NOT_FOUND run: no run 'x'; served are hybrid"),
     "an unknown behavior": ({"behavior": "Ball"}, "NOT_FOUND behavior: no behavior 'Ball'; served are hybrid"),
 }  # fmt: skip
