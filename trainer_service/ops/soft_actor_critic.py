@@ -41,14 +41,18 @@ def tanh_correction(unbounded: Tensor) -> Tensor:
 
 
 def expected_value(q: Tensor, log_choices: Tensor | None, branches: Sequence[int]) -> Tensor:
-    """The expected value of the policy's choices, with the minimum over critics for each choice.
+    """The expected value of the policy's choices by the smaller critic. q: [N, B, S, K or 1]. Returns [B, S].
 
-    Σ_a π(a) min_n Q_n(s, a), the mean over branches. q: [N, B, S, K or 1]. Returns [B, S].
+    Σ_a π(a) min_n Q_n(s, a), as for continuous actions; with several branches min_n of the mean over branches of
+    Σ_a π(a) Q_n(s, a). Only that mean is learned: a critic may be too large in one branch and too small in another,
+    so the minimum choice by choice would be too small everywhere.
     """
-    least = q.amin(dim=0)
     if log_choices is None:
-        return least.squeeze(-1)
-    return torch.matmul(least, log_choices.exp().unsqueeze(-1)).squeeze(-1) / len(branches)
+        return q.amin(dim=0).squeeze(-1)
+    chances = log_choices.exp().unsqueeze(-1)
+    if len(branches) == 1:
+        return torch.matmul(q.amin(dim=0), chances).squeeze(-1)
+    return torch.matmul(q, chances).squeeze(-1).amin(dim=0) / len(branches)
 
 
 def entropy_bonus(drawn: Drawn, alpha: Tensor, branches: Sequence[int]) -> Tensor:

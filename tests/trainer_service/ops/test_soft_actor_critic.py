@@ -61,6 +61,16 @@ def test_branches_are_averaged_each_with_its_own_temperature() -> None:
     assert value.item() == pytest.approx(2.0 + (1.0 * math.log(2) + 0.5 * math.log(3)) / 2)
 
 
+def test_critics_that_agree_on_all_actions_have_that_value() -> None:
+    """One has a value that is 8 larger in one branch, and 8 smaller in the other: the mean over branches is equal."""
+    q = torch.tensor([[1.0, 3.0, 0.0, 6.0], [9.0, 11.0, -8.0, -2.0]]).view(2, 1, 1, 4)
+    chances = torch.cat([log(0.5, 0.5), log(0.75, 0.25)], dim=1)
+    assert soft.expected_value(q, chances, (2, 2)).item() == pytest.approx((2.0 + 1.5) / 2)
+    # A critic that is 1 smaller in one branch is smaller by ½.
+    q[1, ..., 2:] -= 1.0
+    assert soft.expected_value(q, chances, (2, 2)).item() == pytest.approx((2.0 + 0.5) / 2)
+
+
 def test_both_kinds_of_entropy_count_in_hybrid_actions() -> None:
     q = torch.tensor([1.0, 3.0]).view(1, 1, 1, 2)
     drawn = Drawn(torch.zeros(1, 1), torch.tensor([-4.0]), log(0.5, 0.5))
