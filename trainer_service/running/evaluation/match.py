@@ -128,8 +128,7 @@ def play_match(
         deterministic: likeliest actions of policies instead of drawn ones.
 
     Returns:
-        The games by the player's side. Where a callback stops the loop, those that ended before; without a side
-        that has none.
+        The ended games by the player's side. Where a callback stops the loop, sides without an ended game are absent.
 
     Raises:
         UserError: there is no such side, no opponent, or a player without a fitting policy; or as from
