@@ -121,7 +121,8 @@ def _print_win_rates_across(matches: Sequence[Match], players: Sequence[PlayerNa
         found = [rates.get((one, other)) for other in players]
         known = [rate for rate in found if rate is not None]
         cells = ["–" if rate is None else f"{rate:.1%}" for rate in found]
-        rows.append((one.text, *cells, f"{sum(known) / len(known):.1%}"))
+        mean = f"{sum(known) / len(known):.1%}" if known else "–"  # an interrupted cross-play lacks some
+        rows.append((one.text, *cells, mean))
     _print_table(rows, left=1)
 
 

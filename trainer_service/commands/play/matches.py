@@ -86,8 +86,8 @@ def _play_pairs(playing: Playing, pairs: Sequence[tuple[PlayerName, PlayerName]]
     """The matches of all pairs, one after the other, each on a simulator of its own; after a stop those with games."""
     simulator = playing.simulator()
     players = dict(zip(playing.players, playing.load(), strict=True))
-    for name, other in pairs:
-        with suppress(PlayStopped):
+    with suppress(PlayStopped):
+        for name, other in pairs:
             playing.check_stop()
             with playing.loop(simulator, "game") as loop:
                 match = play_games(playing, loop, players[name], players[other])

@@ -206,11 +206,11 @@ class Policy:
             allowed = np.ones((rows, mask_size), np.bool_)
         else:
             allowed = np.ascontiguousarray(allowed_actions, np.bool_)
-        if allowed.shape != (rows, mask_size):
-            raise ValueError(f"allowed_actions: expected shape {(rows, mask_size)}, got {allowed.shape}")
-        if found := actions.first_without_choice(allowed):
-            row, text = found
-            raise InvalidRow(f"action mask: {text}", row)
+            if allowed.shape != (rows, mask_size):
+                raise ValueError(f"allowed_actions: expected shape {(rows, mask_size)}, got {allowed.shape}")
+            if found := actions.first_without_choice(allowed):
+                row, text = found
+                raise InvalidRow(f"action mask: {text}", row)
         indices = self._indices(agent_indices, rows)
         if self._member is not None and self._padding is not None:
             sensors, allowed = self._padding.pad(self._member.number, sensors, allowed)

@@ -85,3 +85,11 @@ def test_a_cross_play_that_is_decided_is_a_table_of_win_rates(capsys: pytest.Cap
     said = capsys.readouterr().out
     assert "Win rates of rows against columns:" in said
     assert ["two", "0.0%", "–", "50.0%", "25.0%"] in [line.split() for line in said.splitlines()]
+
+
+def test_an_interrupted_cross_play_has_no_mean_of_players_without_games(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    won = Match(A, B, {"0": Games((1.0,), 0, (1.0,), (-1.0,), (9,))})
+    print_matches("sim:duel", [won, HUNT[1]], [A.name, B.name, C.name, parse_player("expert")])
+    assert capsys.readouterr().out.splitlines()[-1].split() == ["expert", "–", "–", "–", "–", "–"]
