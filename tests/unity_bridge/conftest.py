@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import socket
 import stat
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -298,3 +300,18 @@ def idle_program(make_program: Callable[[str, str], Path]) -> Command:
 def free_port() -> int:
     """A port that was free a moment ago."""
     return find_free_port()
+
+
+@pytest.fixture
+def free_ports() -> Callable[[int], int]:
+    """Finds the first of several ports in a row that were free a moment ago."""
+
+    def find(count: int) -> int:
+        while True:
+            first = find_free_port()
+            with suppress(OSError, OverflowError), ExitStack() as held:
+                for port in range(first, first + count):
+                    held.enter_context(socket.create_server(("127.0.0.1", port)))
+                return first
+
+    return find

@@ -35,6 +35,17 @@ def test_launched_simulators_get_ports_seeds_and_logs(
         assert (tmp_path / f"run_logs/Player-{number}.log").read_text() == "the ball is lost\n"
 
 
+def test_launched_simulators_have_ports_in_a_row(
+    make_bridge: Any, connect: Any, messages: Any, idle_program: Command, free_ports: Callable[[int], int]
+) -> None:
+    base_port = free_ports(2)
+    bridge = make_bridge(base_port=base_port)
+    bridge.launch(idle_program, 2)
+    for port in (base_port, base_port + 1):
+        simulator = connect(port)
+        assert bridge.answered(simulator.later(simulator.exchange, messages.introduction())).unity_input
+
+
 def test_a_program_that_exits_at_once_is_quoted(
     make_bridge: Any, simulator_program: Callable[[str], Command], tmp_path: Path
 ) -> None:

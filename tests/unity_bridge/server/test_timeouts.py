@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import grpc
 import pytest
 from bridge_replies import BALL
+
+from unity_bridge.server.timeouts import BUSY_GRACE_S, Timeouts
+from unity_bridge.transport.inbox import Inbox
 
 LONG_S = 60.0
 SHORT_S = 1.0  # long enough for an answer on loopback when both cores are busy
@@ -21,6 +24,20 @@ def test_a_timeout_names_the_message_owed(make_bridge: Any, connect: Any, messag
     assert reason.endswith("silent for 1 s (timeout_wait); it owes its next step, after our reply")
     late = simulator.later(simulator.exchange, messages.step())
     assert bridge.answered(late).header.status == 400
+
+
+def test_a_read_inbox_is_drained_and_one_that_fills_again_after_a_while() -> None:
+    inbox, nothing = Inbox(), cast(Any, ())
+    timeouts = Timeouts(SHORT_S, inbox, nothing, nothing)
+    assert timeouts.is_inbox_drained(10.0)
+    inbox.put("a message")
+    assert not timeouts.is_inbox_drained(11.0)
+    timeouts.read_until = 12.0
+    timeouts.resume(20.0)  # what was done instead of reading does not count
+    assert not timeouts.is_inbox_drained(19.0 + BUSY_GRACE_S - 0.1)
+    assert timeouts.is_inbox_drained(19.0 + BUSY_GRACE_S)
+    assert inbox.get(0.0) == "a message"
+    assert timeouts.is_inbox_drained(19.0)
 
 
 def test_what_waited_during_a_long_update_is_not_silent(
