@@ -78,5 +78,5 @@ def holder_of(port: int) -> str:
 
 
 def _named(process: psutil.Process) -> str:
-    command = " ".join(process.cmdline()).strip()
+    command = printable(" ".join(" ".join(process.cmdline()).split()))  # it may be another user's
     return f"process {process.pid}" + (f" ({command[:100]})" if command else "")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import subprocess
+import sys
 
 import pytest
 
@@ -10,7 +12,7 @@ from trainer_service.commands.parser import build_parser
 from unity_bridge.errors import BridgeError
 from unity_bridge.transport.endpoint import Endpoint
 from unity_bridge.transport.inbox import Inbox
-from unity_bridge.transport.ports import port_number
+from unity_bridge.transport.ports import holder_of, port_number
 
 WRONG = ("-1", "65536", "70000", "9" * 5000, "5e3", "٣", "", "5004 ")
 
@@ -44,3 +46,15 @@ def test_every_port_of_the_command_line_is_checked(command: str, capsys: pytest.
 def test_no_port_stands_for_another(port: int) -> None:
     with pytest.raises(BridgeError, match=f"port: expected 0 to 65535, got {port}"):
         Endpoint("127.0.0.1", port, Inbox(direct=False), capacity=1)
+
+
+@pytest.mark.process
+def test_the_holder_of_a_port_is_named_in_a_printable_line() -> None:
+    serves = "s = __import__('socket').create_server(('127.0.0.1', 0))\nprint(s.getsockname()[1], flush=True); input()"
+    command = [sys.executable, "-c", f"# \x1b[2J\n{serves}"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout
+        named = holder_of(int(process.stdout.readline()))
+        process.kill()
+    assert named.startswith(f"process {process.pid} ({sys.executable} -c # \\x1b[2J s = __")
+    assert named.isprintable()
