@@ -22,6 +22,7 @@ from trainer_service.learning.networks.flat import (
     FlatParameters,
 )
 from trainer_service.learning.networks.policies.soft_actor import SoftActor, SoftCritics
+from unity_bridge.specs import ActionSpec
 from unity_bridge.throttled_logger import DETAIL
 
 _MOST_THREADS = 4
@@ -105,12 +106,13 @@ def kernel_for(network: nn.Module, optimizer: FlatOptimizer) -> CompiledPPO | No
 def sac_kernel_for(
     policy: SoftActor,
     critics: SoftCritics,
+    action_spec: ActionSpec,
     optimizers: Sequence[FlatOptimizer],
     *others: Any,
 ) -> CompiledSAC | None:
     """Returns the compiled kernel for gradient steps of soft actor-critic; None if autograd must compute them.
 
-    optimizers, others: as in ``CompiledSAC``, which has one thread and no other learner ranks.
+    action_spec, optimizers, others: as in ``CompiledSAC``, which has one thread and no other learner ranks.
     """
     alone = all(optimizer.parameters.shard.world == 1 for optimizer in optimizers)
     if not all(map(_usual, optimizers)) or not alone or torch.get_num_threads() > 1:
@@ -119,7 +121,7 @@ def sac_kernel_for(
     if layouts is None or layouts[0].heads[0].inputs > _WIDEST:
         return None
     library = compiled_library()
-    return None if library is None else CompiledSAC(library, *layouts, optimizers, *others)
+    return None if library is None else CompiledSAC(library, *layouts, action_spec, optimizers, *others)
 
 
 def _usual(optimizer: FlatOptimizer) -> bool:

@@ -178,7 +178,7 @@ def soft_layouts(
 ) -> tuple[StackLayout, StackLayout] | None:
     """Returns the layouts of a ``SoftActor`` and its ``SoftCritics``; None for any other networks.
 
-    Sensors are vectors, actions continuous, layers linear with Swish or ReLU. vectors: the networks' parameters.
+    Sensors are vectors, layers linear with Swish or ReLU. vectors: the networks' parameters.
     """
     kinds = type(policy), type(critics), type(policy.actions)
     if kinds != (SoftActor, SoftCritics, SquashedHeads) or critics.memory_size:
@@ -193,12 +193,13 @@ def soft_layouts(
     own, theirs = (_Vector(each.vector) for each in vectors)
     try:
         body = _body(policy.actor, own, activation)
-        heads = own.linear(actions.mean), own.linear(actions.log_sigma)
+        present = (actions.mean, actions.log_sigma, actions.logits)
+        heads = tuple(own.linear(each) for each in present if each is not None)
         twins = tuple(map(theirs.linear, critics.body)), (theirs.linear(critics.q),)
         norms = tuple(map(theirs.norm, critics.norms))
     except _NoLayoutError:
         return None
-    # Logits, and what else a body may have, are parameters too.
+    # What else a body may have are parameters too.
     if [own.covered, theirs.covered] != [each.vector.numel() for each in vectors]:
         return None
     relu = activation == "relu"

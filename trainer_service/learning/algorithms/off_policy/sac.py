@@ -87,7 +87,9 @@ class SAC(ReplayLearner[TransitionMinibatch]):
         has_own = any(getattr(type(self), name) is not getattr(SAC, name) for name in _COMPILED)
         targets = None if self._target_critics is None else self._target_critics.parameters.vector
         signals = self._discounts, self._ends_count
-        make_kernel = partial(sac_kernel_for, policy, critics, optimizers, targets, *signals, hyper.tau)
+        make_kernel = partial(
+            sac_kernel_for, policy, critics, spec.action_spec, optimizers, targets, *signals, hyper.tau
+        )
         self._kernel: KernelChoice[CompiledSAC] = KernelChoice(
             (lambda: None) if has_own else make_kernel, compute.behavior
         )
@@ -223,12 +225,13 @@ class SAC(ReplayLearner[TransitionMinibatch]):
             updates.normal(batch.continuous_actions, self._drawing) for _ in range(1 + improves)
         )
         rows = SoftBatch(
-            batch.inputs.observations, batch.next_inputs.observations, batch.continuous_actions, batch.rewards,
-            batch.terminated, batch.weights, next_noise, noise[0] if improves else None,
+            batch.inputs.observations, batch.next_inputs.observations, batch.continuous_actions,
+            batch.discrete_actions + self._policy.actions.offsets, batch.allowed_or_none, batch.next_allowed_or_none,
+            batch.rewards, batch.terminated, batch.weights, next_noise, noise[0] if improves else None,
         )  # fmt: skip
         means, errors = kernel.step(rows, updates.rate, updates.max_norm)
-        parts = torch.split(means, [2, 1, 1, 1, len(self._discounts)] if improves else [2])
-        return dict(zip(_MEANS, parts, strict=False)), errors
+        sizes = [2, 1, 1, len(self._log_alpha), len(self._discounts)] if improves else [2]
+        return dict(zip(_MEANS, torch.split(means, sizes), strict=False)), errors
 
     @torch.no_grad()
     def _next_actions(

@@ -120,7 +120,8 @@ class Soft(Structure):
         *_fields(c_int64, "policy_parameters critic_parameters"),
         ("tau", c_double),
         *_fields(c_void_p, "discounts ends"),
-        *_fields(c_int64, "sensors actions signals"),
+        *_fields(c_int64, "sensors actions signals branches choices"),
+        ("sizes", POINTER(c_int64)),
     ]
 
 
@@ -130,7 +131,8 @@ class Transitions(Structure):
     _fields_: ClassVar = [
         ("rows", c_int64),
         *_fields(POINTER(Columns), "seen next"),
-        *_fields(c_void_p, "rewards terminated weights next_noise noise"),
+        *_fields(c_void_p, "rewards terminated weights next_noise noise chosen allowed next_allowed"),
+        ("improves", c_int64),
     ]
 
 

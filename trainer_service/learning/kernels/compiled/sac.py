@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from ctypes import byref, c_double
+from ctypes import byref, c_double, c_int64
 from typing import Any, NamedTuple
 
 import torch
@@ -23,17 +23,22 @@ from trainer_service.learning.kernels.compiled.library import (
 )
 from trainer_service.learning.kernels.mlp_layout import StackLayout
 from trainer_service.learning.networks.flat import FlatOptimizer
+from unity_bridge.specs import ActionSpec
 
 
 class SoftBatch(NamedTuple):
     """B transitions, as in a learner's minibatch, and the noise of actions that are drawn in their states, [B, C].
 
-    noise: None where policy and temperature are not to learn from them.
+    choices: int64 [B, branches], counted from the start of all K. allowed, next_allowed: bool [B, K], None where
+    everything is allowed. noise: None where policy and temperatures are not to learn from them.
     """
 
     observations: Sequence[Tensor]
     next_observations: Sequence[Tensor]
     actions: Tensor
+    choices: Tensor
+    allowed: Tensor | None
+    next_allowed: Tensor | None
     rewards: Tensor
     terminated: Tensor
     weights: Tensor | None
@@ -42,7 +47,7 @@ class SoftBatch(NamedTuple):
 
 
 class CompiledSAC:
-    """Gradient steps of critics, policy, temperature and target critics in C.
+    """Gradient steps of critics, policy, temperatures and target critics in C.
 
     Parameters, gradients and Adam's state are in the optimizers' vectors, and may change in place between steps. The
     same inputs give the same bits.
@@ -53,6 +58,7 @@ class CompiledSAC:
         library: CompiledLibrary,
         policy: StackLayout,
         critics: StackLayout,
+        action_spec: ActionSpec,
         optimizers: Sequence[FlatOptimizer],
         targets: Tensor | None,
         discounts: Tensor,
@@ -78,20 +84,22 @@ class CompiledSAC:
         for rates, adam in zip(self._rates, self._adams, strict=True):
             rates.beta_1, rates.beta_2 = adam.betas
             rates.epsilon, rates.weight_decay, rates.max_norm = adam.epsilon, adam.weight_decay, -1.0
-        signals = len(discounts)
+        signals, branches = len(discounts), action_spec.discrete_branches
         self._soft = Soft(
             _stack(policy, learned[0]), _stack(critics, learned[1]), *learned, self._rates,
             None if targets is None else pointer(targets, torch.float32, sizes[1]), _norms(critics),
             *sizes[:2], tau,
             *(pointer(each, torch.float32, signals) for each in (discounts, ends)),
-            0, policy.heads[0].outputs, signals,
+            0, action_spec.continuous_size, signals,
+            len(branches), sum(branches), (c_int64 * len(branches))(*branches),
         )  # fmt: skip
 
     def step(self, batch: SoftBatch, rate: float, max_norm: float | None) -> tuple[Tensor, Tensor]:
         """Makes a gradient step. max_norm: of the gradients of policy and critics; None for no limit.
 
         Returns means: both critics' losses and, where the policy learns, its loss, entropy, α, soft values by signal,
-        [2] or [5 + S]. And the mean |δ| of each row, [B]. Raises MemoryError, before any change, if memory runs out.
+        [2] or [4 + parts + S]. And the mean |δ| of each row, [B]. Raises MemoryError, before any change, if memory runs
+        out.
         """
         soft, rows = self._soft, len(batch.actions)
         for rates in self._rates:
@@ -106,6 +114,7 @@ class CompiledSAC:
             [each.contiguous() for each in (*sensors, batch.actions)]
             for sensors in (batch.observations, batch.next_observations)
         )
+        masks = [each if each is None else each.contiguous() for each in (batch.allowed, batch.next_allowed)]
         transitions = Transitions(
             rows,
             _columns(seen),
@@ -115,14 +124,19 @@ class CompiledSAC:
             None if batch.weights is None else pointer(batch.weights, torch.float32, rows),
             pointer(batch.next_noise, torch.float32, rows * soft.actions),
             None if batch.noise is None else pointer(batch.noise, torch.float32, rows * soft.actions),
+            pointer(batch.choices, torch.int64, rows * soft.branches),
+            *(None if each is None else pointer(each, torch.bool, rows * soft.choices) for each in masks),
+            batch.noise is not None,
         )
-        means = (c_double * (2 if batch.noise is None else 5 + soft.signals))()
+        parts = soft.branches + (soft.actions > 0)
+        means, count = (c_double * (4 + 2 * parts + soft.signals))(), 4 + parts + soft.signals
         errors = torch.empty(rows, dtype=torch.float32, device="cpu")
         if not self._step(byref(soft), byref(transitions), means, errors.data_ptr()):
             raise MemoryError("no memory for a minibatch in the compiled kernel")
         for each, adam in zip(learned, self._adams, strict=True):
             adam.steps.fill_(each.steps)
-        return torch.tensor(list(means), dtype=torch.float32, device="cpu"), errors
+        found = means[: 2 if batch.noise is None else count]
+        return torch.tensor(found, dtype=torch.float32, device="cpu"), errors
 
 
 def _columns(parts: Sequence[Tensor]) -> Any:

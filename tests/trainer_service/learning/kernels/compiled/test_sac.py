@@ -43,6 +43,8 @@ class Case:
         self,
         sensors: tuple[int, ...] = (5,),
         actions: int = 2,
+        branches: tuple[int, ...] = (),
+        allowed: float = 1.0,
         rows: int = 40,
         signals: int = 1,
         seed: int = 1,
@@ -61,10 +63,11 @@ class Case:
         if signals == 2:
             settings["reward_signals"] = TWO_SIGNALS
         self.spec = BehaviorSpec(
-            tuple(ObservationSpec(f"numbers {size}", (size,)) for size in sensors), ActionSpec(actions, ())
+            tuple(ObservationSpec(f"numbers {size}", (size,)) for size in sensors),
+            ActionSpec(actions, branches),
         )
         self.settings = TrainerSettings.model_validate(settings)
-        self.seed = seed
+        self.seed, self.allowed = seed, allowed
 
     def learner(self) -> SAC:
         made = SAC(self.spec, self.settings, Compute(torch.device("cpu"), self.seed))
@@ -74,7 +77,7 @@ class Case:
 
     def experience(self) -> Trajectories:
         rng, steps, lengths = np.random.default_rng(self.seed), 64, [4] * 16
-        actions = self.spec.action_spec.continuous_size
+        actions, branches = self.spec.action_spec.continuous_size, self.spec.action_spec.discrete_branches
 
         def seen(rows: int) -> tuple[Any, ...]:
             return tuple(
@@ -82,9 +85,15 @@ class Case:
                 for sensor in self.spec.observation_specs
             )
 
+        def mask(rows: int) -> Any:
+            return rng.random((rows, sum(branches))) < self.allowed
+
         return trajectories_of(
             seen(steps),
             lengths,
+            discrete_actions=rng.integers(0, branches or (), (steps, len(branches))).astype(np.int32),
+            allowed_actions=mask(steps),
+            final_allowed_actions=mask(len(lengths)),
             continuous_actions=np.tanh(rng.normal(size=(steps, actions))).astype(np.float32),
             rewards=rng.normal(size=steps).astype(np.float32),
             final_observations=seen(len(lengths)),
@@ -160,9 +169,10 @@ def trained_norms(batches: int, seed: int) -> Callable[[SAC], None]:
 
 cases, normalized_cases = (
     st.builds(
-        Case,
+        lambda sizes, **others: Case(actions=sizes[0], branches=sizes[1], **others),
         sensors=st.lists(st.integers(1, 20), min_size=1, max_size=3).map(tuple),
-        actions=st.integers(1, 9),
+        sizes=st.tuples(st.integers(0, 9), st.lists(st.integers(1, 5), max_size=3).map(tuple)).filter(any),
+        allowed=st.sampled_from([1.0, 0.6]),
         # Few rows or units may differ so little that their normalization multiplies rounding errors.
         rows=st.integers(8 if norm == "batch" else 1, 300),
         seed=st.integers(0, 10**6),
@@ -261,9 +271,6 @@ def test_other_networks_are_left_to_autograd(
         case = Case(network=network)
         learner = SAC(case.spec, case.settings, Compute(torch.device("cpu"), 1))
         assert kernel_of(learner) is None, network
-    hybrid = Case()
-    hybrid.spec = BehaviorSpec(hybrid.spec.observation_specs, ActionSpec(2, (3,)))
-    assert kernel_of(SAC(hybrid.spec, hybrid.settings, Compute(torch.device("cpu"), 1))) is None
     assert kernel_of(Case(optimizer="adamw").learner()) is None
     monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
     assert kernel_of(Case().learner()) is None
