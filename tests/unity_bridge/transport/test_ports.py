@@ -50,11 +50,11 @@ def test_no_port_stands_for_another(port: int) -> None:
 
 @pytest.mark.process
 def test_the_holder_of_a_port_is_named_in_a_printable_line() -> None:
-    serves = "s = __import__('socket').create_server(('127.0.0.1', 0))\nprint(s.getsockname()[1], flush=True); input()"
+    serves = "import socket\ns = socket.create_server(('127.0.0.1', 0)); print(s.getsockname()[1], flush=True); input()"
     command = [sys.executable, "-c", f"# \x1b[2J\n{serves}"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout
         named = holder_of(int(process.stdout.readline()))
         process.kill()
-    assert named.startswith(f"process {process.pid} ({sys.executable} -c # \\x1b[2J s = __")
+    assert named.startswith(f"process {process.pid} ({sys.executable} -c # \\x1b[2J import ")
     assert named.isprintable()

@@ -199,7 +199,7 @@ def soft_layouts(
         norms = tuple(map(theirs.norm, critics.norms))
     except _NoLayoutError:
         return None
-    # What else a body may have are parameters too.
+    # Other parts of a body have parameters too.
     if [own.covered, theirs.covered] != [each.vector.numel() for each in vectors]:
         return None
     relu = activation == "relu"

@@ -129,14 +129,13 @@ class CompiledSAC:
             batch.noise is not None,
         )
         parts = soft.branches + (soft.actions > 0)
-        means, count = (c_double * (4 + 2 * parts + soft.signals))(), 4 + parts + soft.signals
+        means = (c_double * (2 if batch.noise is None else 4 + parts + soft.signals))()
         errors = torch.empty(rows, dtype=torch.float32, device="cpu")
         if not self._step(byref(soft), byref(transitions), means, errors.data_ptr()):
             raise MemoryError("no memory for a minibatch in the compiled kernel")
         for each, adam in zip(learned, self._adams, strict=True):
             adam.steps.fill_(each.steps)
-        found = means[: 2 if batch.noise is None else count]
-        return torch.tensor(found, dtype=torch.float32, device="cpu"), errors
+        return torch.tensor(list(means), dtype=torch.float32, device="cpu"), errors
 
 
 def _columns(parts: Sequence[Tensor]) -> Any:

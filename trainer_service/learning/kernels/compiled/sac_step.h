@@ -40,12 +40,10 @@ typedef struct {
 /* Values of a signal: of each choice, or one. */
 static int64_t width_of(const Soft *soft) { return most(soft->choices, 1); }
 
-/* The places of the policy's heads. Returns how many there are. */
-static int heads_of(const Soft *soft, const Draws *draws, float **heads) {
-    int count = 0;
-    if (soft->actions) heads[count++] = draws->mean, heads[count++] = draws->log_sigma;
-    if (soft->choices) heads[count++] = draws->logits;
-    return count;
+/* The places of what the policy's heads put out. */
+static void heads_of(const Soft *soft, const Draws *draws, float **heads) {
+    if (soft->actions) *heads++ = draws->mean, *heads++ = draws->log_sigma;
+    if (soft->choices) *heads = draws->logits;
 }
 
 /* NaN stays, whichever it is. */
@@ -283,9 +281,8 @@ static float *lay_out_joint(const Stack *stack, int64_t rows, float *at, Joint *
     return at;
 }
 
-/* means: of each critic's loss, and if the policy learns of its loss, of the entropy, each α, each signal's value; with
- * room for another `branches` + 1 numbers. errors: [rows]. Returns 0 where there was no memory, and then nothing has
- * changed; else 1. */
+/* means: of each critic's loss, and if the policy learns of its loss, of the entropy, each α, each signal's value.
+ * errors: [rows]. Returns 0 where there was no memory, and then nothing has changed; else 1. */
 int EXPORTED(sac_step)(Soft *soft, Transitions *batch, double *means, float *errors) {
     int64_t rows = batch->rows, actions = soft->actions, signals = soft->signals, sums[2] = {0, 0}, more = 0;
     const int64_t branches = soft->branches, parts = branches + (actions > 0), width = width_of(soft);
@@ -317,9 +314,8 @@ int EXPORTED(sac_step)(Soft *soft, Transitions *batch, double *means, float *err
     Inputs next = {rows, sensors, batch->next}, next_chosen = {rows, sensors + (actions > 0), batch->next};
     Inputs seen = {rows, sensors, batch->seen}, chosen = {rows, sensors + (actions > 0), batch->seen};
     float *heads[3];
-    const int head_count = heads_of(soft, &drawn, heads);
-    const float *grad_heads[3], *grad_q[1] = {q};
-    for (int h = 0; h < head_count; h++) grad_heads[h] = heads[h];
+    heads_of(soft, &drawn, heads);
+    const float *grad_q[1] = {q};
 
     draw(soft, &next, batch->next_noise, batch->next_allowed, NULL, &drawn);
     batch->next[sensors].at = drawn.action;
@@ -346,7 +342,7 @@ int EXPORTED(sac_step)(Soft *soft, Transitions *batch, double *means, float *err
     learn(&soft->rates[1], &soft->critics_learned, soft->critic_parameters);
 
     if (batch->improves) {
-        double *signal_values = means + 4 + parts, *entropies = signal_values + signals;
+        double *signal_values = means + 4 + parts, *entropies = means + 4; /* until α takes their place */
         draw(soft, &seen, batch->noise, batch->allowed, kept, &drawn);
         batch->seen[sensors].at = drawn.action;
         Stack critics = soft->critics;
@@ -358,7 +354,7 @@ int EXPORTED(sac_step)(Soft *soft, Transitions *batch, double *means, float *err
             policy_gradient(rows, actions, batch->noise, alphas[branches], grad_action, &drawn);
         }
         logits_gradient(soft, rows, batch->allowed, alphas, by_chances, &drawn);
-        dense_backward(&soft->policy, &seen, kept, grad_heads, NULL);
+        dense_backward(&soft->policy, &seen, kept, (const float *const *)heads, NULL);
         learn(&soft->rates[0], &soft->policy_learned, soft->policy_parameters);
         means[2] = means[3] = 0;
         for (int64_t s = 0; s < signals; s++) means[2] -= signal_values[s];
