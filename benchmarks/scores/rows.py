@@ -312,6 +312,7 @@ SINGLE = (
     *_critics("walker2d", "Walker2d-v5", (2470.0, 1571.0), (5714.0, 508.0)),
     *_critics("ant", "Ant-v5", (3532.0, 1561.0), (5650.0, 786.0), *_NO_CONTACT_FORCES),
     _single("doorkey", "MiniGrid-DoorKey-5x5-v0", Published(0.964, "Zoo", 0.1), digits=3),
+    _single("multiroom", "MiniGrid-MultiRoom-N4-S5-v0", Published(0.0, "Zoo", 10), digits=3),
     _single(
         "pong",
         "ale_py:PongNoFrameskip-v4",
