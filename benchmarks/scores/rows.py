@@ -179,20 +179,25 @@ _FORAGING = {
 """EPyMARL's scores, after 2 M steps of the environment, or 20 M with policies."""
 
 
-def _foraging(name: str, field: str, agents: int, *settings: str) -> Row:
-    """One of those that load food together: a team's return is the share of the food that it collected."""
-    scene = f"gymma:Foraging-{field}-v3"
+def _foraging(name: str, field: str, agents: int, *settings: str, version: int = 3) -> Row:
+    """One of those that load food together: a team's return is the share of the food that it collected.
+
+    version: of the environment. EPyMARL's scores are those of version 2; fields with ``coop`` are the same in both.
+    """
+    scene, task, row = f"gymma:Foraging-{field}-v3", f"foraging {field}", f"lbf_{name}-{field}"
+    if version == 2:
+        scene, task, row = f"gymma:benchmarks.scores.foraging_v2:Foraging-{field}-v2", f"{task}, v2", f"{row}-v2"
     drawn = name in ("ippo", "mappo")
     published = None
-    if score := _FORAGING.get((field, name)):
+    if (version == 2 or field.endswith("coop")) and (score := _FORAGING.get((field, name))):
         published = Published(score, "EPyMARL, greedy", agents * (20 if drawn else 2))
     return Row(
-        f"lbf_{name}-{field}", f"foraging {field}, drawn" if drawn else f"foraging {field}", scene, scene, agents, 500,
+        row, f"{task}, drawn" if drawn else task, scene, scene, agents, 500,
         unit="team", env_args=("--copies", "16", "--steps", "50"), settings=settings, drawn=drawn, published=published,
     )  # fmt: skip
 
 
-def _foraging_values(name: str, field: str, agents: int) -> Row:
+def _foraging_values(name: str, field: str, agents: int, version: int = 2) -> Row:
     """A row of values with EPyMARL's budget, which counts in steps of the environment.
 
     Two million of them, exploration over a tenth, and a gradient step of 32 episodes for each episode of 25 steps.
@@ -204,7 +209,7 @@ def _foraging_values(name: str, field: str, agents: int) -> Row:
         "hyperparameters.batch_size": 800,
     }
     settings = (f"default_settings.{key}={value}" for key, value in changes.items())
-    return _foraging(name, field, agents, *settings)
+    return _foraging(name, field, agents, *settings, version=version)
 
 
 def _speaker_listener(name: str, folder: str = "configs") -> Row:
@@ -248,14 +253,18 @@ GROUPS = (
         for name in ("ippo", "mappo")
     ),
     *(_foraging(name, "8x8-2p-3f", 2) for name in ("vdn", "qmix")),
+    *(_foraging(name, "10x10-3p-3f", 3, version=2) for name in ("ippo", "mappo")),
+    *(_foraging_values(name, "8x8-2p-2f-coop", 2, version=3) for name in ("vdn", "qmix")),
+    _foraging_values("vdn", "10x10-3p-3f", 3, version=3),
     *(
         _foraging_values(name, field, agents)
-        for field, agents in (("8x8-2p-2f-coop", 2), ("10x10-3p-3f", 3), ("15x15-4p-3f", 4))
+        for field, agents in (("10x10-3p-3f", 3), ("15x15-4p-3f", 4))
         for name in ("vdn", "qmix")
     ),
     _foraging("idqn", "8x8-2p-2f-coop", 2, "default_settings.max_steps=2000000"),
     _foraging("idqn", "10x10-3p-3f", 3),
-    _foraging("idqn", "15x15-4p-3f", 4, "default_settings.max_steps=8000000"),
+    _foraging("idqn", "10x10-3p-3f", 3, version=2),
+    _foraging("idqn", "15x15-4p-3f", 4, "default_settings.max_steps=8000000", version=2),
     Row(
         "rware_mappo", "warehouse tiny-4ag, drawn", "gymma:rware-tiny-4ag-v2", "gymma:rware-tiny-4ag-v2", 4, 100,
         unit="team", drawn=True, published=Published(49.42, "EPyMARL, v1", 160, 1.2),
