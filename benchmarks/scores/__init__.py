@@ -1,1 +1,1 @@
-"""Scores of team learners, three seeds each: what is run, and the page that tells of it."""
+"""Scores of bundled configurations: the rows, their runs, and the results page."""
