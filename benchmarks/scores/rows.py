@@ -184,9 +184,10 @@ def _foraging(name: str, field: str, agents: int, *settings: str, version: int =
 
     version: of the environment. EPyMARL's scores are those of version 2; fields with ``coop`` are the same in both.
     """
-    scene, task, row = f"gymma:Foraging-{field}-v3", f"foraging {field}", f"lbf_{name}-{field}"
+    module, task, row = "", f"foraging {field}", f"lbf_{name}-{field}"
     if version == 2:
-        scene, task, row = f"gymma:benchmarks.scores.foraging_v2:Foraging-{field}-v2", f"{task}, v2", f"{row}-v2"
+        module, task, row = "benchmarks.scores.foraging_v2:", f"{task}, v2", f"{row}-v2"
+    scene = f"gymma:{module}Foraging-{field}-v{version}"
     drawn = name in ("ippo", "mappo")
     published = None
     if (version == 2 or field.endswith("coop")) and (score := _FORAGING.get((field, name))):
@@ -197,7 +198,7 @@ def _foraging(name: str, field: str, agents: int, *settings: str, version: int =
     )  # fmt: skip
 
 
-def _foraging_values(name: str, field: str, agents: int, version: int = 2) -> Row:
+def _foraging_values(name: str, field: str, agents: int, *, version: int = 3) -> Row:
     """A row of values with EPyMARL's budget, which counts in steps of the environment.
 
     Two million of them, exploration over a tenth, and a gradient step of 32 episodes for each episode of 25 steps.
@@ -254,10 +255,10 @@ GROUPS = (
     ),
     *(_foraging(name, "8x8-2p-3f", 2) for name in ("vdn", "qmix")),
     *(_foraging(name, "10x10-3p-3f", 3, version=2) for name in ("ippo", "mappo")),
-    *(_foraging_values(name, "8x8-2p-2f-coop", 2, version=3) for name in ("vdn", "qmix")),
-    _foraging_values("vdn", "10x10-3p-3f", 3, version=3),
+    *(_foraging_values(name, "8x8-2p-2f-coop", 2) for name in ("vdn", "qmix")),
+    _foraging_values("vdn", "10x10-3p-3f", 3),
     *(
-        _foraging_values(name, field, agents)
+        _foraging_values(name, field, agents, version=2)
         for field, agents in (("10x10-3p-3f", 3), ("15x15-4p-3f", 4))
         for name in ("vdn", "qmix")
     ),
