@@ -4,13 +4,14 @@
     python tools/trace_paths.py configs/spread_qmix.yaml --env=sim:spread --plain --files
 
 A tick goes from a simulator's message to its actions, an update is all of ``Behavior.update``. Each is counted a few
-times after the first calls, and the smallest count is shown: a busy machine adds messages about progress. ``--plain``
-counts the paths without kernels and other fast paths.
+times after the first calls, and the smallest count is shown. The display of progress is off, since how often it comes
+depends on the machine. ``--plain`` counts the paths without kernels and other fast paths.
 """
 
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import signal
 import sys
@@ -71,6 +72,7 @@ def traces(config: Path, env: str, settings: Sequence[str] = ()) -> dict[str, Tr
     from trainer_service.cli import main
     from trainer_service.running.behaviors.behavior import Behavior
     from trainer_service.running.collection.simulators import Simulators
+    from trainer_service.running.training import progress_log
 
     found: dict[str, list[Trace]] = {"tick": [], "update": []}
     counts: Counter[str] = Counter()
@@ -93,15 +95,15 @@ def traces(config: Path, env: str, settings: Sequence[str] = ()) -> dict[str, Tr
 
         return counted
 
-    collect, act, update = Simulators.collect, Simulators.act, Behavior.update
-    places = ((Simulators, "collect"), (Simulators, "act"), (Behavior, "update"))
-    made = (
-        traced("tick", collect, is_last=False),
-        traced("tick", act),
-        traced("update", update),
+    replaced = (
+        (Simulators, "collect", traced("tick", Simulators.collect, is_last=False)),
+        (Simulators, "act", traced("tick", Simulators.act)),
+        (Behavior, "update", traced("update", Behavior.update)),
+        (progress_log, "UPDATE_INTERVAL_S", math.inf),
     )
-    for (owner, attribute), function in zip(places, made, strict=True):
-        setattr(owner, attribute, function)
+    before = [getattr(owner, attribute) for owner, attribute, _ in replaced]
+    for owner, attribute, value in replaced:
+        setattr(owner, attribute, value)
     try:
         with tempfile.TemporaryDirectory() as folder:
             line = [
@@ -116,8 +118,8 @@ def traces(config: Path, env: str, settings: Sequence[str] = ()) -> dict[str, Tr
             if main([*line, *(f"--set={each}" for each in settings)]) != 0:
                 raise SystemExit(f"{config} did not run")
     finally:
-        for (owner, attribute), function in zip(places, (collect, act, update), strict=True):
-            setattr(owner, attribute, function)
+        for (owner, attribute, _), value in zip(replaced, before, strict=True):
+            setattr(owner, attribute, value)
     return {name: min(each, key=lambda trace: trace.functions) for name, each in found.items()}
 
 

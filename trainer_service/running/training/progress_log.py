@@ -16,11 +16,13 @@ from unity_bridge.simulators.registry import copies_of
 SILENCE_S = 30.0
 """Seconds without a line on a behavior after which there is one, whatever ``summary_freq`` is."""
 
+UPDATE_INTERVAL_S = 0.5
+"""Seconds between two updates of the display."""
+
 FORECAST_S = 300.0
 """Seconds between forecasts of how long the run will take, also where summaries come all the time; the first comes
 after a fifth of it."""
 
-_UPDATE_INTERVAL_S = 0.5
 _LEAST_S = 5.0
 """Seconds that a behavior must have been there before its speed is logged."""
 
@@ -70,7 +72,7 @@ class ProgressLog(SummaryWriter):
         now = self._clock()
         if now < self._next_update_s:
             return
-        self._next_update_s = now + _UPDATE_INTERVAL_S
+        self._next_update_s = now + UPDATE_INTERVAL_S
         if not behaviors:
             self._log_if_silent(now, "Waiting for the first step of a simulator.")
             return
@@ -117,7 +119,7 @@ class ProgressLog(SummaryWriter):
         now = self._clock()
         if now < self._next_update_s:
             return
-        self._next_update_s = now + _UPDATE_INTERVAL_S
+        self._next_update_s = now + UPDATE_INTERVAL_S
         self._console.activity(text())
         self._log_if_silent(now, f"{text()}.")
 
