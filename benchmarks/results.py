@@ -59,7 +59,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         return show()
     if arguments.command == "page":
         return page()
-    return check(arguments) if arguments.command == "check" else train(arguments)
+    known = read_lines(KEPT, score_of)
+    if arguments.command == "check" and (new := [name for name in arguments.rows if not of_row(known, name)]):
+        parser.error(f"check: the table has no score of {', '.join(new)}; `run` trains a row")
+    try:
+        if arguments.results_dir is not None:
+            arguments.results_dir.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        parser.error(f"--results-dir: {error}")
+    return check(arguments, known) if arguments.command == "check" else train(arguments)
 
 
 def show() -> int:
@@ -93,13 +101,11 @@ def train(arguments: argparse.Namespace) -> int:
     return min(1, run_all(ours if arguments.sb3 is None else theirs, arguments.jobs))
 
 
-def check(arguments: argparse.Namespace) -> int:
+def check(arguments: argparse.Namespace, known: Sequence[Score]) -> int:
     """Trains rows again and prints a line for each seed. Returns 0 where all hold."""
-    known = read_lines(KEPT, score_of)
     failed = 0
     with tempfile.TemporaryDirectory() as scratch:
         folder = arguments.results_dir or Path(scratch)
-        folder.mkdir(parents=True, exist_ok=True)
         for name in arguments.rows:
             for seed in arguments.seeds or (1,):
                 verdict = verdict_of(ROW_OF[name], seed, folder, known)

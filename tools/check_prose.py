@@ -1,4 +1,4 @@
-"""Lists what is hard to read in README, docs/ and docstrings: a report, not a test.
+"""Lists hard sentences of pages, docstrings and the comments of configurations: a report, not a test.
 
     python tools/check_prose.py            # a line for each finding, then the counts
     python tools/check_prose.py --counts   # the counts only
@@ -76,12 +76,24 @@ def findings_in_module(path: Path, source: str) -> Iterator[Finding]:
                     yield from _in_sentences(path, node.lineno, block)
 
 
+def findings_in_configuration(path: Path, text: str) -> Iterator[Finding]:
+    """Yields the comments of a YAML file that should be rewritten: those of whole lines by paragraphs."""
+    lines = text.splitlines()
+    # Indented lines are commands.
+    whole = (line[2:] if line.startswith("# ") and line[2:3] != " " else "" for line in lines)
+    yield from findings_in_page(path, "\n".join(whole))
+    for number, line in enumerate(lines, 1):
+        setting, _, comment = line.partition(" # ")
+        if setting and not line.startswith("#"):
+            yield from _in_sentences(path, number, comment)
+
+
 def _blocks(text: str) -> Iterator[tuple[int, str]]:
     """Yields paragraphs, list items, rows of tables and headings with their lines, without code."""
     block: list[str] = []
     start, fenced = 1, False
     for number, line in enumerate([*text.splitlines(), ""], 1):
-        fence = line.lstrip().startswith("```")
+        fence = line.lstrip().startswith(("```", "$$"))
         fenced ^= fence
         skipped = fence or fenced or not line.strip() or (not block and line.startswith("    "))
         if block and (skipped or _NEW_BLOCK.match(line) or block[0].startswith("#")):
@@ -105,10 +117,12 @@ def _in_sentences(path: Path, line: int, text: str) -> Iterator[Finding]:
 
 
 def all_findings(checkout: Path) -> Iterator[Finding]:
-    """Yields the findings of README, the pages in docs/ and both packages, the generated wire code left out."""
-    docs = checkout / "docs"
-    for page in sorted([checkout / "README.md", *docs.glob("*.md"), *docs.glob("results/*.md")]):
+    """Yields the findings of all pages and of both packages, the generated wire code left out."""
+    docs, benchmarks = checkout / "docs", checkout / "benchmarks"
+    for page in sorted([*checkout.glob("*.md"), *docs.rglob("*.md"), *benchmarks.rglob("*.md")]):
         yield from findings_in_page(page.relative_to(checkout), page.read_text(encoding="utf-8"))
+    for config in sorted([*(checkout / "configs").glob("*.yaml"), *benchmarks.rglob("*.yaml")]):
+        yield from findings_in_configuration(config.relative_to(checkout), config.read_text(encoding="utf-8"))
     for module in sorted(path for name in PACKAGES for path in (checkout / name).rglob("*.py")):
         if "wire" not in module.parts:
             yield from findings_in_module(module.relative_to(checkout), module.read_text(encoding="utf-8"))
@@ -116,7 +130,7 @@ def all_findings(checkout: Path) -> Iterator[Finding]:
 
 def counts(findings: Sequence[Finding]) -> str:
     """Returns one line with the number of findings of each kind."""
-    found = Counter((finding.kind, finding.path.suffix) for finding in findings)
+    found = Counter((each.kind, ".py" if each.path.suffix == ".py" else ".md") for each in findings)
     return (
         f"prose: {found[HEADING, '.md']} headings begin with a question word, "
         f"{found[SENTENCE, '.md']} sentences on pages and {found[SENTENCE, '.py']} in docstrings have more than "

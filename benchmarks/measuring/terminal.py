@@ -21,9 +21,12 @@ def load() -> str:
 
 def at_least_one(text: str) -> int:
     """A whole number from 1 on, for argparse."""
-    number = int(text)
+    try:
+        number = int(text)
+    except ValueError:
+        number = 0
     if number < 1:
-        raise argparse.ArgumentTypeError(f"expected at least 1, got {number}")
+        raise argparse.ArgumentTypeError(f"expected a whole number from 1 on, got {text!r}")
     return number
 
 

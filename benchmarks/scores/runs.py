@@ -108,7 +108,9 @@ def train(learn: Sequence[str], run_id: str, folder: Path) -> tuple[float, float
         began = time.perf_counter()
         name, *rest = learn
         # The last arguments may be the simulator's. An interrupted run resumes where it saved.
-        how = "--resume" if (folder / run_id / "run_logs" / "training_status.json").exists() else "--force"
+        logs = folder / run_id / "run_logs"
+        how = "--resume" if (logs / "training_status.json").exists() else "--force"
+        say(f"{run_id}: training ({how}); its log is {logs / 'trainer.log'}")
         _, cpu = _called([name, how, *rest], folder)
         require_end(folder / run_id)
         trained.write_text(f"{time.perf_counter() - began:.1f} {cpu}\n", encoding="utf-8")

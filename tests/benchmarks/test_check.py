@@ -83,6 +83,33 @@ def test_a_short_row_can_be_repeated(row: Row, tmp_path: Path, capsys: pytest.Ca
     assert code == 0, capsys.readouterr().out
 
 
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("check", "expected names of rows"),
+        ("check basik", "no row basik"),
+        ("check new", "the table has no score of new; `run` trains a row"),
+        ("check basic --results-dir {file}/runs", "--results-dir: "),
+        ("run basic --results-dir {file}/runs", "--results-dir: "),
+        ("run basic --seeds 0", "--seeds: expected a whole number from 1 on, got '0'"),
+        ("run basic --seeds one", "--seeds: expected a whole number from 1 on, got 'one'"),
+    ],
+)
+def test_a_line_that_cannot_be_run_is_refused_at_once(
+    line: str,
+    message: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(results.ROW_OF, "new", dataclasses.replace(BASIC, name="new"))
+    (tmp_path / "file").write_text("no folder")
+    with pytest.raises(SystemExit) as ended:
+        results.main(line.format(file=tmp_path / "file").split())
+    assert ended.value.code == 2
+    assert message in capsys.readouterr().err
+
+
 def test_runs_that_end_together_are_all_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     read, kept = runs.read_lines, tmp_path / "scores.jsonl"
 
