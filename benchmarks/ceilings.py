@@ -1,4 +1,4 @@
-"""What bounds the trainer on this machine: each part of the loop alone, and the speed if there were nothing else.
+"""Bounds of the trainer's speed on this machine: each part of the loop alone, and the speed if there were nothing else.
 
 python benchmarks/ceilings.py [--quick]
 """
@@ -32,7 +32,7 @@ _FEWEST_STEPS, _STEPS_PER_REPETITION = 24_000, 36
 
 @dataclass(frozen=True, slots=True)
 class ExchangeParts:
-    """What one exchange is made of, for one number of agents. Microseconds."""
+    """Parts of one exchange, for one number of agents. Microseconds."""
 
     agents: int
     ping_pong: float

@@ -1,10 +1,10 @@
 """Soft actor-critic with other critics, one part at a time, on MuJoCo: which part pays in returns per minute of a core.
 
-python benchmarks/critic_trials.py run Hopper-v5 --part crossq --seed 1 --out FOLDER     one run, on one core
-python benchmarks/critic_trials.py time                                      ms of a gradient step of each part
-python benchmarks/critic_trials.py table FOLDER                              what the runs in a folder reached
+    python benchmarks/critic_trials.py run Hopper-v5 --part crossq --seed 1 --out FOLDER     # one run, on one core
+    python benchmarks/critic_trials.py time                  # ms of a gradient step of each part
+    python benchmarks/critic_trials.py table FOLDER          # scores of the runs in a folder
 
-A program of its own with nothing of the trainer, so that a part can be tried before it has a key. A run that has a file
+The program uses nothing of the trainer, so a part can be tried before it has a key. A run that has a file
 in FOLDER is not run again.
 """
 
@@ -42,7 +42,7 @@ VALUE_RANGE = 5.0
 
 @dataclass(frozen=True)
 class Part:
-    """What is changed of plain SAC."""
+    """Changes of plain SAC."""
 
     norm: str = "none"
     """Of the critics' layers: none, layer or batch."""

@@ -44,7 +44,7 @@ class Task:
     behavior: str
     threshold: float
     steps: int
-    """Steps that count: a behavior whose scene has another one may go on after its max_steps."""
+    """Steps that count: a behavior whose scene has another one may continue after its max_steps."""
     digests: Mapping[str, str]
     """SHA-256 of each recording."""
 

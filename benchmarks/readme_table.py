@@ -1,4 +1,4 @@
-"""Prints tables of speeds as README has them, from what the comparisons of speeds have written.
+"""Prints tables of speeds as README has them, from the files of the comparisons of speeds.
 
     python benchmarks/readme_table.py mlagents.json sb3.json sb3-busy.json
 

@@ -67,7 +67,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def table(waits: dict[str, list[float]]) -> list[tuple[str, ...]]:
-    """Rows of what a simulator waits in each way, at both quantiles, and the ratio to a direct exchange."""
+    """Rows of a simulator's waiting time in each way, at both quantiles, and the ratio to a direct exchange."""
     direct = np.quantile(waits["direct"], QUANTILES)
     rows = [("us that a simulator waits: 5 % quantile and median", "", "", "ratios", "")]
     for way, found in waits.items():

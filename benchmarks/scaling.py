@@ -101,7 +101,7 @@ def cases(collections: Sequence[str], step_ms: float, seconds: float) -> list[Ca
 
 
 def measure_costs(step_s: float, repetitions: int) -> tuple[Costs, list[RolloutCosts]]:
-    """What each part costs alone."""
+    """The cost of each part alone."""
     say("  the simulator, the wire, a forward pass")
     scene = Sleeper(AGENTS, step_s)
     scene.reset(1)
@@ -140,7 +140,7 @@ def fastest(runs: Mapping[Case, Sequence[Measured]]) -> dict[Case, Measured]:
 
 
 def costs_table(costs: Costs) -> str:
-    """What was measured of the parts."""
+    """Measurements of the parts."""
     rows = [
         ("measured alone", ""),
         ("a simulator's step, ms", f"{costs.step_s * 1e3:.2f}"),

@@ -50,7 +50,7 @@ SPECS = {
 
 
 class Load(NamedTuple):
-    """What one process of clients does."""
+    """The work of one process of clients."""
 
     clients: int
     """Calls at once, each on a channel of its own."""

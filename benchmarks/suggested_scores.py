@@ -4,9 +4,9 @@
 
 Each task is a bundled configuration and the environment that it is made for. The score of a run is the mean return of
 its last checkpoint (of groups: the group return; of two sides: against random opponents). The ratio is
-(score - chance) / (tuned - chance), where chance is the score of random actions, tuned that of the configuration, and
-score that of ``learn --env X`` without a configuration, with 1.5 times the tuned steps. Where the tuned run is left out
-(--kinds), the scene's scripted expert stands in its place. Finished runs are not repeated. The figures go to
+(score - chance) / (tuned - chance). *chance* is the score of random actions, *tuned* that of the configuration, and
+*score* that of ``learn --env X`` without a configuration, with 1.5 times the tuned steps. Without a tuned run
+(--kinds) the scene's scripted expert stands in its place. Finished runs are not repeated. The figures go to
 suggested_scores.json in the results folder.
 """
 

@@ -95,7 +95,7 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
 
 
 def there(python: Path | None) -> tuple[str, ...]:
-    """Ours, and those of the others that a Python has."""
+    """Our runs, and those of the other libraries that a Python has."""
     if python is None:
         return TRAINERS[:1]
     question = (

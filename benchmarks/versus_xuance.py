@@ -128,7 +128,7 @@ def _xuance(arguments: argparse.Namespace) -> Contestant | None:
 
 
 def _conditions(arguments: argparse.Namespace) -> str:
-    """What held for every run."""
+    """Conditions of every run."""
     mine = ", ".join(f"{name} {version(name)}" for name in ("mpe2", "torch", "numpy"))
     threads = f"{arguments.threads} thread(s)" if arguments.threads else "as many threads as torch takes"
     trained = "sim:spread" if arguments.ours_on == "sim" else "mpe2"

@@ -1,4 +1,4 @@
-"""What the wire costs the trainer's process for an exchange, with a simulator that thinks; ways to wait, side by side.
+"""The wire's cost of an exchange in the trainer's process, with a simulator that thinks; ways to wait, side by side.
 
 python benchmarks/wire_costs.py [--agents 12] [--think 200] [--exchanges 2000] [--repeats 3]
 """

@@ -6,11 +6,11 @@
     python tools/mutations.py run --killed-by tests/chaos    # those whose recorded test lies in a folder or file
     python tools/mutations.py survivors                      # those that no test noticed when they were last run
 
-``mutations.yaml`` lists the mutations by file: a text that occurs once in the file, the text in its place, the rule
-that this breaks, and tests that belong to it beside those of the file's own name. A mutation is made in a copy of this
+``mutations.yaml`` lists the mutations by file: a text that occurs once in the file, the text in its place, the broken
+rule, and further tests beside those of the file's own name. A mutation is made in a copy of this
 checkout, in a temporary folder. Tests run until the first failure: the one that was recorded last; unit tests that
 belong to the file, that import it, and that lie in the mirroring folder under ``tests``; then processes and probes of
-those that belong to it, and of a few that import it. In the end each test that noticed a mutation runs without one,
+the first kind, and of a few of the second. In the end each test that noticed a mutation runs without one,
 where it must pass.
 
 A line of the record is a mutation: its name, whether it was killed, the first test that failed, and the seconds this
@@ -75,7 +75,7 @@ for line in sys.stdin:
 
 
 class Failure(Exception):
-    """What went wrong, in words for the user."""
+    """The error, in words for the user."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,7 @@ class Mutation:
     old: str
     new: str
     rule: str
-    """What holds no longer."""
+    """The broken rule."""
     tests: tuple[str, ...] = ()
     """Files, folders or ids of tests that belong to it."""
 
@@ -278,7 +278,7 @@ def judge(checkout: Checkout, mutation: Mutation, last: Result | None, *, units:
 def run(mutations: Sequence[Mutation], jobs: int, record: Path, *, units: bool = False) -> int:
     """Judges mutations and brings the record up to date. Returns how many survived.
 
-    units: unit tests alone, of the file and of what imports it; what they do not notice is not recorded.
+    units: unit tests alone, of the file and of its importers; what they do not notice is not recorded.
 
     Raises:
         Failure: a text is not where it was, or a test fails without a mutation as well.

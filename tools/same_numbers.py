@@ -32,9 +32,9 @@ RUNS = Path(__file__).with_suffix(".yaml")
 SEED = 7
 
 TIME = frozenset({"wall_s", "steps_per_s"})
-"""What metrics and scores say of time."""
+"""Keys of times in metrics and scores."""
 STATUS = frozenset({"metadata", "creation_time", "file_path", "auxillary_file_paths"})
-"""What the list of checkpoints says of versions, time and where it lies."""
+"""Keys of versions, times and paths in the list of checkpoints."""
 FILES = (
     "metrics.jsonl",
     "evaluations.jsonl",
@@ -42,15 +42,15 @@ FILES = (
     "*/*.safetensors",
     "*/replay.npz",
 )
-"""What is compared, in the folder of a run."""
+"""The compared files in the folder of a run."""
 SAVED = "saved."
-"""What begins the names of what a replay buffer says of the save: the checkpoint's checksum, and the files of rows."""
+"""The beginning of a save's names in a replay buffer: the checkpoint's checksum, and the files of rows."""
 MOST_SHOWN = 8
 """Differences of one file that are told in full."""
 
 
 class Failure(Exception):
-    """What went wrong, in words for the user."""
+    """The error, in words for the user."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class Value:
 
 
 Values = Mapping[str, Value]
-"""What a file says, by name."""
+"""The content of a file, by name."""
 
 
 @dataclass(slots=True)
@@ -104,7 +104,7 @@ def record(out: Path, code: Path, only: Sequence[str], jobs: int) -> None:
 
 
 def read_runs() -> dict[str, dict[str, Any]]:
-    """What can be recorded, by name."""
+    """The possible recordings, by name."""
     import yaml
 
     with RUNS.open(encoding="utf-8") as file:
@@ -265,7 +265,7 @@ def _read(path: Path) -> dict[str, Value]:
 
 
 def read_series(path: Path) -> dict[str, Value]:
-    """What metrics or scores say: for each behavior and tag the values with their steps."""
+    """The values of metrics or scores: for each behavior and tag the values with their steps."""
     series: dict[str, list[tuple[Any, Any]]] = defaultdict(list)
     for line in path.read_text(encoding="utf-8").splitlines():
         said = json.loads(line)
@@ -279,7 +279,7 @@ def read_series(path: Path) -> dict[str, Value]:
 
 
 def read_status(path: Path) -> dict[str, Value]:
-    """What the list of checkpoints says of returns and lessons."""
+    """Returns and lessons in the list of checkpoints."""
     return _plain(json.loads(path.read_text(encoding="utf-8")), STATUS)
 
 
@@ -319,7 +319,7 @@ def read_arrays(path: Path) -> dict[str, Value]:
 
 
 def leaves(content: Any, name: str = "", left_out: frozenset[str] = frozenset()) -> Iterator[tuple[str, Any]]:
-    """What nested mappings and lists hold in the end, with the keys that lead there."""
+    """The leaves of nested mappings and lists, with their keys."""
     if isinstance(content, Mapping):
         items = [(str(key), value) for key, value in content.items() if key not in left_out]
     elif isinstance(content, list | tuple):
@@ -341,7 +341,7 @@ def _scalar(leaf: object) -> Value:
 
 
 def _array(array: Any) -> Value:
-    """An array by what it is made of, bit for bit."""
+    """An array by its type, shape and bytes."""
     import numpy as np
 
     kind = f"{array.dtype} {list(array.shape)}"

@@ -1,4 +1,4 @@
-"""What runs in one tick and in one update: the files, functions and calls of this trainer, counted by a profiler.
+"""The files, functions and calls of this trainer in one tick and in one update, counted by a profiler.
 
     python tools/trace_paths.py configs/3dball.yaml --env=sim:3dball
     python tools/trace_paths.py configs/spread_qmix.yaml --env=sim:spread --plain --files
@@ -26,7 +26,7 @@ from typing import Any
 REPOSITORY = Path(__file__).resolve().parent.parent
 PACKAGES = tuple(str(REPOSITORY / package) + os.sep for package in ("trainer_service", "unity_bridge"))
 WARM = {"tick": 40, "update": 2}
-"""Calls before those that are counted."""
+"""Calls before the counted ones."""
 COUNTED = {"tick": 5, "update": 2}
 """Calls that are counted."""
 

@@ -37,7 +37,7 @@ BEGIN = "<!-- Written by tools/write_configuration_docs.py: everything down to t
 END = "<!-- The end of the generated tables. -->"
 ABSENT = "–"
 VALUE_METHODS = (OffPolicyHyperparameters, RandomSettings)
-"""What these are tuned with has a table of its own: one for all would be too wide to read."""
+"""Their hyperparameters have separate tables: one for all would be too wide to read."""
 
 Definitions = Mapping[str, Mapping[str, Any]]
 
@@ -48,7 +48,7 @@ class Chapter:
 
     heading: str
     models: Mapping[str, str]
-    """Names of definitions in the schema, by what distinguishes them; a single one has no name."""
+    """Names of definitions in the schema, by their distinguishing keys; a single one has no name."""
 
 
 def chapters() -> list[Chapter]:
@@ -141,7 +141,7 @@ def _default(key: str, model: Mapping[str, Any]) -> str:
 
 
 def _value(schema: Mapping[str, Any]) -> str:
-    """What may stand there, in words."""
+    """The allowed values, in words."""
     if "enum" in schema:
         return ", ".join(f"`{choice}`" for choice in schema["enum"] if choice not in SAMPLERS_ALSO_CALLED)
     if "anyOf" in schema:
@@ -281,7 +281,7 @@ def page_with(text: str, generated: str) -> str:
 
 
 def expected(repository: Path) -> dict[Path, str]:
-    """What each file should hold."""
+    """The expected content of each file."""
     page = (repository / PAGE).read_text(encoding="utf-8")
     return {
         PAGE: page_with(page, tables()),

@@ -54,7 +54,7 @@ class Case:
     """One of the learning tests."""
 
     name: str
-    """That of ML-Agents' test without ``test_``, and in brackets which of its variants."""
+    """The name of ML-Agents' test without ``test_``, and its variant in brackets."""
 
     world: World
     settings: Settings
@@ -69,7 +69,7 @@ class Case:
 
     @property
     def changes(self) -> Settings:
-        """What differs from the settings that all tests of this trainer share."""
+        """Differences from the settings that all tests of this trainer share."""
         return _changes(self.settings, BASES[self.settings["trainer_type"]])
 
     def met_by(self, finals: Sequence[float | None]) -> bool:
@@ -239,7 +239,7 @@ def _case(
 
 
 def _variant(world: World, settings: Settings) -> str:
-    """By what the variants of any test differ, in few words."""
+    """The differences between variants of any test, in few words."""
     actions = [("continuous", world.continuous), ("discrete", world.discrete)]
     sensors = [("vector", world.vectors), ("picture", world.pictures), ("list", world.entity_lists)]
     parts = [kind if count == 1 else f"{count} {kind}" for kind, count in actions if count]

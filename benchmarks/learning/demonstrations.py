@@ -1,4 +1,4 @@
-"""What an expert does in a world, as a recording."""
+"""Recordings of an expert's episodes in a world."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ class Walker:
 
     @property
     def shown(self) -> int:
-        """What is seen of the goal now."""
+        """The goal's observation."""
         return 0 if self._world.fades and self._moves > SHOWN_STEPS else self.goal
 
 
@@ -126,7 +126,7 @@ class Line:
         return draw([self._walker])
 
     def look(self) -> list[NDArray[np.float32]]:
-        """What the agent sees now. Shapes [1, *sensor shape]."""
+        """The agent's observations. Shapes [1, *sensor shape]."""
         return observe(self._spec, [self._walker.shown])
 
     def _start(self) -> None:

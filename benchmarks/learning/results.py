@@ -1,4 +1,4 @@
-"""What a run gave: measured from its episodes, kept as lines of JSON."""
+"""Results of runs: measured from their episodes, kept as lines of JSON."""
 
 from __future__ import annotations
 

@@ -89,7 +89,7 @@ def _finals(case: Case, result: Result) -> str:
 
 
 def _fewer(cases: Sequence[Case], results: Sequence[Result], seeds: Sequence[int]) -> str:
-    """A sentence on what has not been run with every seed."""
+    """A sentence that names the tests without runs of every seed."""
     runs = Counter(result.case for result in results)
     lacking = [case.name.partition("[")[0] for case in cases if runs[case.name] < len(seeds)]
     names = ", ".join(f"`{name}`" for name in dict.fromkeys(lacking))

@@ -21,9 +21,10 @@ _GROUP = 1
 class Group:
     """Agents with fixed ids who are one group, begin together and have the same goal.
 
-    Who arrives waits for the others. It gets the reward of its end, but not more than −0.01; the last one gets nothing
-    for itself, and the reward of its end is the group's. Of those who arrive at once the one with the largest id is the
-    last. What is told of an agent's episode is the reward of its end alone, without what steps cost: at best 1.06.
+    An agent that arrives waits for the others. It gets the reward of its end, but not more than −0.01. The last one
+    gets nothing for itself, and the reward of its end is the group's. If agents arrive at once, the one with the
+    largest id is the last. The return of an agent's episode is the reward of its end alone, without the costs of steps:
+    at best 1.06.
     """
 
     frame_s = Line.frame_s
@@ -105,7 +106,7 @@ class Group:
 
 
 class Sides:
-    """One agent for each behavior id, each on a line of its own: nobody can do anything about how the others fare.
+    """One agent for each behavior id, each on a line of its own: no agent can influence the others' results.
 
     It is a game all the same, since the last reward of an episode says by its sign who reached the right end.
     """

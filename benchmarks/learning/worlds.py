@@ -1,4 +1,4 @@
-"""What the learning tests vary of their world, and what is seen there."""
+"""Variants of the learning tests' world, and its observations."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ENTITIES, ENTITY_SIZE = 10, 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class World:
-    """What a learning test varies."""
+    """The variant of a learning test."""
 
     continuous: int = 0
     discrete: int = 0
@@ -62,12 +62,12 @@ class World:
 
 
 def behavior_spec(world: World) -> BehaviorSpec:
-    """What an agent sees and does."""
+    """An agent's observations and actions."""
     return BehaviorSpec(tuple(_sensors(world)), ActionSpec(world.continuous, (2,) * world.discrete))
 
 
 def observe(spec: BehaviorSpec, shown: Sequence[int]) -> list[NDArray[np.float32]]:
-    """Observations of agents of whom each sees one number everywhere. Shapes [agents, *sensor shape]."""
+    """Observations of agents, each filled with the agent's number. Shapes [agents, *sensor shape]."""
     numbers = np.array(shown, np.float32)
     return [
         np.broadcast_to(numbers.reshape(-1, *[1] * len(sensor.shape)), (len(shown), *sensor.shape))

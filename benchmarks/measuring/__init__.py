@@ -1,1 +1,1 @@
-"""What the benchmark scripts share."""
+"""Parts that the benchmark scripts share."""

@@ -1,4 +1,4 @@
-"""Ours and XuanCe in the same time: who runs what, and the table of what came out."""
+"""Ours and XuanCe in the same time: the runs, and the table of their scores."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ALGORITHMS = {
 """XuanCe's names, and those of our rows."""
 
 Training = Literal["sim", "pettingzoo"]
-"""What ours trains on."""
+"""The environment of our training."""
 
 _MPE2 = "pettingzoo:mpe2.simple_spread_v3"
 _ITS_BEHAVIOR = "simple_spread_v3"
@@ -116,7 +116,7 @@ def run_xuance(
 
 
 def our_row(algorithm: str, episodes: int, trained_on: Training) -> Row:
-    """Our row for an algorithm of XuanCe's, with what it trains on and how many episodes score it."""
+    """Our row for an algorithm of XuanCe's, with its environment and number of scored episodes."""
     row = next(row for row in ROWS if row.name == ALGORITHMS[algorithm])
     return replace(row, episodes=episodes, trained_on=_MPE2 if trained_on == "pettingzoo" else row.trained_on)
 
@@ -131,7 +131,7 @@ def settings(config: Path, trained_on: Training) -> dict[str, Any]:
 
 
 def of_ours(algorithm: str, seed: int, spent: Spent, row: Row, said: Mapping[str, Any]) -> Outcome:
-    """From what ``evaluate --json`` says."""
+    """Returns our outcome. said: the output of ``evaluate --json``."""
     (behavior,) = said["behaviors"].values()
     return Outcome(
         algorithm,
@@ -147,7 +147,7 @@ def of_ours(algorithm: str, seed: int, spent: Spent, row: Row, said: Mapping[str
 
 
 def of_xuance(algorithm: str, seed: int, said: Mapping[str, Any]) -> Outcome:
-    """From what its driver wrote."""
+    """Returns XuanCe's outcome. said: the output of its driver."""
     return Outcome(
         algorithm,
         seed,

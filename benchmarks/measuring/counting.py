@@ -1,7 +1,7 @@
 """Exchanges, counted by the simulators themselves, and the CPU time of the trainer that serves them.
 
-Trainers count and time in ways of their own. A simulator's calls mean the same whoever answers them, and what answering
-costs in CPU time changes far less than speed where other programs want the same cores.
+Trainers count and time in ways of their own. A simulator's calls mean the same with every trainer, and the CPU
+time of an answer changes far less than its speed where other programs want the same cores.
 
 python -m measuring.counting FOLDER MODULE [ARGUMENT ...] runs a simulator and counts in FOLDER.
 """
@@ -29,7 +29,7 @@ _SESSION, _USER, _SYSTEM = 3, 11, 12
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """What a trainer has done since its start."""
+    """Exchanges and CPU time of a trainer since its start."""
 
     exchanges: int
     """With all of its simulators."""
@@ -47,7 +47,7 @@ class Meter:
         self._counts = counts
 
     def read(self) -> Served | None:
-        """What it has done until now; None where the system has no /proc."""
+        """The present counts; None where the system has no /proc."""
         if not _PROCESSES.is_dir():
             return None
         counts = {int(file.name): file.read_bytes() for file in self._counts.iterdir()}

@@ -110,7 +110,7 @@ def check_numbers(device: torch.device) -> Iterator[Finding]:
 
 
 def check_checkpoints(device: torch.device) -> Iterator[Finding]:
-    """Whether checkpoints of every trainer type move from the CPU to the device and back, and go on."""
+    """Whether checkpoints of every trainer type move from the CPU to the device and back, and continue."""
     with full_precision(), TemporaryDirectory() as folder:
         path = Path(folder, "checkpoint.safetensors")
         for trainer_type in learning_types():

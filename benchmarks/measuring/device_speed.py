@@ -35,7 +35,7 @@ REPETITIONS = 3
 CLOSE = 1.5
 """How many times the faster device's update the chosen one's may take."""
 NUMBERS = BehaviorSpec((vector_sensor("seen", 32),), ActionSpec(4, ()))
-"""What agents see and do where they see no pictures."""
+"""Sensors and actions of agents without pictures."""
 
 
 @dataclass(frozen=True, slots=True)

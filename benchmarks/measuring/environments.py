@@ -1,4 +1,4 @@
-"""Virtual environments for what ours is measured against: their pins and ours exclude each other."""
+"""Virtual environments for the peers of the comparisons: their pins and ours exclude each other."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Say = Callable[[str], None]
 
 
 class InstallationFailed(Exception):
-    """A step of it failed. The text holds the last lines of what it said."""
+    """A step of it failed. The text has the last lines of its output."""
 
 
 def make(environment: Path, python: Path, installs: Sequence[Sequence[str]], log: Path, say: Say) -> None:
@@ -92,7 +92,7 @@ def version_of(python: Path) -> tuple[int, int] | None:
 
 
 def _output_of(command: Sequence[str]) -> str | None:
-    """What it prints, stripped; None if it fails."""
+    """Its output, stripped; None if it fails."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=_STEP_TIMEOUT_S, check=True)
     except (subprocess.SubprocessError, OSError):

@@ -35,7 +35,7 @@ class ExchangeCosts:
     """The simulator's first messages, up to and with its first step."""
 
     messages: tuple[bytes, ...]
-    """Those that came after these."""
+    """The exchanges after these."""
 
     message: bytes
     """One of them, of the usual size."""
@@ -113,7 +113,7 @@ class _Trainer:
         return self._reply
 
     def costs(self) -> ExchangeCosts:
-        """What was measured."""
+        """The measurements."""
         usual = sorted(self._messages[1:], key=len)[len(self._messages) // 2 - 1]
         return ExchangeCosts(
             simulator_us=median(self._simulator_ns) / 1e3,

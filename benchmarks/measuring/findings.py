@@ -1,4 +1,4 @@
-"""What a check of a device finds, and a table of it."""
+"""Findings of a check of a device, and their table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What learning costs, on 3DBall's shapes: as plain torch would do it, and as we do it."""
+"""The cost of learning with 3DBall's shapes: by plain torch, and by the trainer."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def our_update_s(
 
 
 def our_acting_state() -> Mapping[str, Any]:
-    """What acting depends on, of the algorithm that ``our_update_s`` measures."""
+    """The parts of the algorithm that ``our_update_s`` measures on which acting depends."""
     return _algorithm().actor.state_dict()
 
 

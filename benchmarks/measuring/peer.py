@@ -19,7 +19,7 @@ class PeerError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """What pip is told, one tuple of arguments per call."""
+    """Arguments of pip, one tuple per call."""
 
     python: tuple[int, int]
     installs: tuple[tuple[str, ...], ...]

@@ -22,7 +22,7 @@ from measuring.training_log import (
 )
 
 Race = tuple[Case, Sequence[Run], Sequence[Run]]
-"""What was run, our runs, and the peer's."""
+"""A case, our runs of it, and the peer's."""
 
 _NAMES = ("ours", "mlagents-learn")
 _OF_BUILDS = ("steps/s of a build", "CPU us per exchange", "builds per core")
@@ -173,7 +173,7 @@ def _good(runs: Sequence[Run]) -> list[Run]:
 
 
 def _misses(case: Case, ours: Sequence[Run], theirs: Sequence[Run]) -> list[str]:
-    """Runs that the medians hide: those that failed, and those that never reached the threshold."""
+    """Runs that the medians hide: the failed ones, and those below the threshold to the end."""
     lines = []
     for run in (*ours, *theirs):
         if run.failure is not None:

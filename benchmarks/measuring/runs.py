@@ -44,7 +44,7 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What one run told."""
+    """The results of one run."""
 
     trainer: str
     seed: int
@@ -54,7 +54,7 @@ class Run:
     """The top level of the trainer's own timers, by name. Ours are the parts of the loop."""
 
     update_ms: float | None = None
-    """What an update took on average, by the trainer's own timers."""
+    """The mean time of an update, by the trainer's own timers."""
 
     failure: str | None = None
     """Why it did not come to its last step; its summaries must not be used then."""
@@ -163,6 +163,6 @@ def _kill_after(seconds: float, process: subprocess.Popen[str]) -> threading.Tim
 
 
 def _kill(process: subprocess.Popen[str]) -> None:
-    """The trainer and what it forked; simulators end by themselves when nobody answers them."""
+    """The trainer and what it forked; simulators end by themselves without an answer."""
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)

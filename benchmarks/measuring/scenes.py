@@ -1,4 +1,4 @@
-"""What is run: which simulators, how many, and how far."""
+"""The cases of a comparison: simulators, their number, and their steps."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Variant:
 
     @property
     def options(self) -> tuple[str, ...]:
-        """What the simulator is told."""
+        """The simulator's arguments."""
         return ("--pictures", self.pictures) if self.pictures else ()
 
 
@@ -88,7 +88,7 @@ SCENES = {
     )
 }
 SLEEP_MS = 10
-"""What many a Unity build needs for a step."""
+"""The time of a step of many Unity builds."""
 SLEEPER = Scene(
     "sleeper",
     threshold=math.inf,  # there is nothing to learn
@@ -131,7 +131,7 @@ class Case:
 
     @property
     def options(self) -> tuple[str, ...]:
-        """What the simulator is told."""
+        """The simulator's arguments."""
         size = ("--agents", str(self.agents)) if self.copies is None else ("--copies", str(self.copies))
         return *size, *self.variant.options
 

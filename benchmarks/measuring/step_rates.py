@@ -25,7 +25,7 @@ LIMIT_S = 1200.0
 ROLLOUT, EPOCHS, MINIBATCH = 2048, 10, 256
 """Of PPO, on all sides."""
 OTHERS = {"stable_baselines3": "Stable-Baselines3", "sbx": "SBX"}
-"""Who is compared with ours: their modules, and their names."""
+"""The compared libraries: their modules, and their names."""
 TRAINERS = ("ours", *OTHERS)
 _BUSY = "import os; parent = os.getppid()\nwhile os.getppid() == parent: sum(range(100_000))"
 """A program that computes until its parent is gone, however that ends."""
@@ -33,7 +33,7 @@ _BUSY = "import os; parent = os.getppid()\nwhile os.getppid() == parent: sum(ran
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What all three do alike."""
+    """Settings that all three have in common."""
 
     name: str
     learner: Literal["ppo", "sac"]
@@ -71,7 +71,7 @@ class Pace:
 
 @dataclass(frozen=True, slots=True)
 class Conditions:
-    """What holds for every run."""
+    """Conditions of every run."""
 
     cores: str
     """As ``taskset -c`` takes them."""
@@ -108,7 +108,7 @@ def configuration(row: Row) -> dict[str, Any]:
 
 
 def task_of_others(row: Row, seed: int) -> dict[str, Any]:
-    """What the driver of the others is told of a row."""
+    """Arguments of the other libraries' driver for a row."""
     if row.learner == "ppo":
         values = {"n_steps": ROLLOUT // row.copies, "batch_size": MINIBATCH, "n_epochs": EPOCHS}
     else:

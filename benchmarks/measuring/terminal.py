@@ -1,4 +1,4 @@
-"""What the scripts share on a terminal: progress, how busy the machine is, and numbers that users give."""
+"""Parts that the scripts share on a terminal: progress, how busy the machine is, and numbers that users give."""
 
 from __future__ import annotations
 

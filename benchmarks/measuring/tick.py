@@ -1,4 +1,4 @@
-"""What a tick costs the trainer without a wire: a message decoded, recorded and acted on, and the answer encoded."""
+"""The cost of a tick for the trainer without a wire: a message is decoded and recorded, and its answer encoded."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class TickCosts:
     """Medians of CPU time, in microseconds."""
 
     usual_us: float
-    """Where nobody's episode ends."""
+    """For steps in which no episode ends."""
 
     mixed_us: float
     """Where some end as they do under random actions."""
@@ -115,5 +115,5 @@ class _Replay:
         return [Tick(0, step.new_specs, step.batches, step.messages, step.replaced)]
 
     def reply(self, simulator: int, actions: Mapping[str, ActionBatch]) -> None:
-        """Encodes the answer, which nobody reads."""
+        """Encodes the answer, which is not sent."""
         self._session.reply(actions)

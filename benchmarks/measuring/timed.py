@@ -12,18 +12,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 LEAVE_S = 120.0
-"""For what follows an interrupt: the last checkpoint, and simulators that end."""
+"""After an interrupt: the last checkpoint, and simulators that end."""
 
 _LAST_LINES = 12
 
 
 class RunFailed(Exception):
-    """A command did not come to its end. The text holds the last lines of what it said."""
+    """A command did not come to its end. The text has the last lines of its output."""
 
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """What a command took."""
+    """The time and memory of a command."""
 
     seconds: float
     """From its start until it was interrupted, or ended."""
@@ -99,7 +99,7 @@ def _wait(
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:
-    """Whatever is left of it: the command, and processes that it started."""
+    """Its remaining processes: the command, and processes that it started."""
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
 

@@ -28,7 +28,7 @@ class Trainer(Protocol):
         ...
 
     def command(self, case: Case, program: Path, results: Path, seed: int) -> list[str]:
-        """What starts a run.
+        """The command of a run.
 
         Args:
             case: what to train.
@@ -92,7 +92,7 @@ def write_simulator(folder: Path, case: Case, counts: Path) -> Path:
 
 
 def _flags(case: Case, program: Path, results: Path, seed: int) -> list[str]:
-    """What both understand alike."""
+    """Settings that both trainers have."""
     return [
         str(case.scene.config),
         f"--env={program}",

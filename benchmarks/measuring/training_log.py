@@ -1,4 +1,4 @@
-"""What a trainer says about its progress. ML-Agents and ours word a summary alike."""
+"""Progress in a trainer's log. The summaries of ML-Agents and ours have the same words."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Summary:
     """Of the episodes since the last summary; None where none ended."""
 
     served: Served | None = None
-    """What the trainer had done when the line came."""
+    """The trainer's progress at the time of the line."""
 
 
 def parse_summary(line: str, seen_s: float) -> Summary | None:
@@ -88,7 +88,7 @@ def exchange_rate(summaries: Sequence[Summary]) -> float | None:
 
 
 def _served_between(summaries: Sequence[Summary]) -> Served | None:
-    """What was done over the second half of the steps."""
+    """The speed over the second half of the steps."""
     ends = _ends_of_second_half(summaries)
     if ends is None or ends[0].served is None or ends[1].served is None:
         return None

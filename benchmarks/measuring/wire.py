@@ -1,4 +1,4 @@
-"""What the wire costs: a client in another process that sends ready-made messages as fast as it gets answers."""
+"""The cost of the wire: a client in another process sends ready-made messages as fast as it gets answers."""
 
 from __future__ import annotations
 

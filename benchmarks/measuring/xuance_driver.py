@@ -2,9 +2,9 @@
 
     PYTHON_WITH_XUANCE xuance_driver.py ALGORITHM --seconds S --episodes N --seed SEED --result FILE
 
-Runs in an environment that has XuanCe, and imports nothing of ours. Settings are those that XuanCe publishes for this
-task; seeds alone are given. Training is its runner's: one call for all the published steps, which a callback of its
-own kind ends when the time is over, so that whatever follows a schedule stands where it would stand in a full run.
+Runs in an environment that has XuanCe, and imports nothing of ours. Settings are XuanCe's published ones for this
+task; seeds alone are given. Training is its runner's, one call for all the published steps. A callback ends it when the
+time is over, so that schedules are those of a full run.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ FOLDER = Path(__file__).resolve().parents[1] / ".xuance"
 """Where it is installed, unless the user has one already."""
 
 PYTHONS = ((3, 11), (3, 10))
-"""What it is installed with, the first that is found. It wants numpy 1.26, which newer ones have no build of."""
+"""Its possible installers, the first that is found. It wants numpy 1.26, which newer ones have no build of."""
 
 INSTALLS = (("xuance==1.4.4", "mpe2==1.1.1"),)
 
@@ -45,7 +45,7 @@ def prepare(folder: Path = FOLDER, say: Say = print) -> Path:
 
 
 def describe(environment: Path) -> str:
-    """Which versions of what the environment has.
+    """The versions of packages that the environment has.
 
     Raises:
         PeerError: it does not have all that is needed.

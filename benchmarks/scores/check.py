@@ -17,7 +17,7 @@ _T_975 = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228)
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What a run that was repeated says of a row."""
+    """The result of repeating a run of a row."""
 
     holds: bool
     text: str

@@ -30,7 +30,7 @@ class Task:
     """Where a side is of several behaviors: what agents are called there, by pattern, and their teams."""
 
     sides: Mapping[str, str] = field(default_factory=dict)
-    """What those teams are called."""
+    """Names of those teams."""
 
     def learn(self, learner: str, seed: int) -> list[str]:
         """Arguments of the command that trains one."""
@@ -76,7 +76,7 @@ TASKS = (
 
 @dataclass(frozen=True, slots=True, order=True)
 class Encounter:
-    """What a learner's side earned from another learner that had the other side, in the mean of some games."""
+    """The mean return of a learner's side against another learner on the other side, over some games."""
 
     task: str
     side: str
@@ -89,7 +89,7 @@ class Encounter:
 
 
 def encounters_of(task: Task, learner: str, seed: int, said: Mapping[str, Any]) -> list[Encounter]:
-    """Those that ``evaluate --against --json`` tells of."""
+    """Returns the games in the output of ``evaluate --against --json``."""
     found = []
     for match in said["matches"]:
         opponent = match["opponent"].removeprefix(f"{task.name}_").removesuffix(f"-{seed}")
@@ -114,7 +114,7 @@ def encounter_of(text: str) -> Encounter:
 
 
 def merged(known: Iterable[Encounter], new: Iterable[Encounter]) -> list[Encounter]:
-    """Known ones without the tasks and seeds that were played anew, whose players are others now, and new ones."""
+    """Known games without those of newly played tasks and seeds, whose players have changed, and the new ones."""
     new = list(new)
     anew = {(each.task, each.seed) for each in new}
     return sorted([*(each for each in known if (each.task, each.seed) not in anew), *new])

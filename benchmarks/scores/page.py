@@ -111,7 +111,7 @@ def standings(rows: Iterable[Row], scores: Sequence[Score]) -> str:
 
 
 def commands(rows: Iterable[Row], scores: Iterable[Score]) -> str:
-    """What a reader types for one seed of each row that was run."""
+    """The commands of one seed of each row with runs."""
     there = {score.row for score in scores}
     lines = [
         each for row in rows if row.name in there for each in (row.learn(row.name, 1), row.evaluate(row.name))
@@ -132,7 +132,7 @@ def made_with(scores: Iterable[Score]) -> str:
 
 
 def draw(scores: Sequence[Score], images: Path) -> list[tuple[str, Path]]:
-    """Curves of every run: a picture or two for each task. Returns those that are there, with their titles."""
+    """Curves of every run: a picture or two for each task. Returns the existing ones, with their titles."""
     made = []
     for task, picture in dict.fromkeys((row.task, row.picture) for row in ROWS):
         rows = [row for row in ROWS if (row.task, row.picture) == (task, picture)]

@@ -2,7 +2,7 @@
 
     python peer.py LEARNER ENV SEED STEPS
 
-PPO's values are those of RL Baselines3 Zoo, for Hopper and BipedalWalker those that CleanRL gives it for MuJoCo.
+PPO's values are those of RL Baselines3 Zoo, for Hopper and BipedalWalker those of CleanRL for MuJoCo.
 The last policy then plays a hundred episodes without noise. Prints one JSON object: value, agent_steps, seconds and
 curve, the mean return of the episodes that ended within each thirtieth of the steps, at its end.
 """

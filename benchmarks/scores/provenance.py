@@ -1,4 +1,4 @@
-"""What numbers depend on beside the code: the kind of machine, threads, versions; and the hash of weights."""
+"""Conditions of numbers beside the code: the kind of machine, threads, versions; and the hash of weights."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ class Score:
     """The hash of the weights of the last checkpoint; empty for scores that are older than this field."""
 
     made_with: Mapping[str, str] = field(default_factory=dict)
-    """The kind of machine, its threads, and the versions of what computes; a hash holds for equal ones only."""
+    """The kind of machine, its threads, and the versions of packages; a hash holds for equal ones only."""
 
 
 def read_lines(path: Path, made_of: Callable[[str], T]) -> list[T]:

@@ -1,4 +1,4 @@
-"""Rows of the table of scores: what is trained, on what it is scored, and what others publish for it."""
+"""Rows of the table of scores: the training, the environment of the score, and published scores."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class Row:
     """Where one picture of the task would show too many curves, the name of that with this one's."""
 
     folder: str = "configs"
-    """Of its file: that of the bundled configurations, or of those that are there for a comparison alone."""
+    """Of its file: that of the bundled configurations, or of those for a comparison alone."""
 
     digits: int = 2
     """After the point, in the table."""
@@ -147,7 +147,7 @@ _EPYMARL = "EPyMARL, older MPE"
 
 
 def _switch(name: str, *env_args: str, agents: int = 2) -> Row:
-    """One of those that learn values in the corridor of so many agents."""
+    """A row of values in the corridor of so many agents."""
     task = f"switch{agents}"
     scene = f"sim:{task}"
     return Row(
@@ -156,7 +156,7 @@ def _switch(name: str, *env_args: str, agents: int = 2) -> Row:
 
 
 def _spread(name: str, published: tuple[float, float] | None = None, *, picture: str = "") -> Row:
-    """One of those that spread, learning in our own scene, scored on MPE's. published: score, millions of steps."""
+    """A row of spread, trained in our scene and scored on MPE's. published: score, millions of steps."""
     return Row(
         f"spread_{name}", "spread", _SPREAD, _MPE2, 3, 1000,
         published=published and Published(published[0], _EPYMARL, published[1]), env_args=_COPIES, picture=picture,
@@ -180,7 +180,7 @@ _FORAGING = {
 
 
 def _foraging(name: str, field: str, agents: int, *settings: str, version: int = 3) -> Row:
-    """One of those that load food together: a team's return is the share of the food that it collected.
+    """A row of foraging: a team's return is the share of the food that it collected.
 
     version: of the environment. EPyMARL's scores are those of version 2; fields with ``coop`` are the same in both.
     """
@@ -214,7 +214,7 @@ def _foraging_values(name: str, field: str, agents: int, *, version: int = 3) ->
 
 
 def _speaker_listener(name: str, folder: str = "configs") -> Row:
-    """One of those that learn what is meant, and to say it."""
+    """A row of speaker and listener."""
     return Row(
         f"speaker_listener_{name}", "speaker and listener", _SPEAKER, _SPEAKER, 1, 1000,
         unit="agent", env_args=_COPIES, folder=folder,

@@ -119,7 +119,7 @@ def train(learn: Sequence[str], run_id: str, folder: Path) -> tuple[float, float
 
 
 def require_end(run: Path) -> None:
-    """Raises RunFailed where a run did not use up its budget: whoever interrupts one gets exit code 0, too."""
+    """Raises RunFailed where a run did not use up its budget: an interrupted run has exit code 0, too."""
     status = run_status(read_run(run))
     if status.ending is not Ending.FINISHED:
         steps = ", ".join(f"{each.step} of {each.max_steps} steps" for each in status.behaviors.values())

@@ -1,4 +1,4 @@
-"""How fast a run with rollout workers should be, from what its parts cost."""
+"""The expected speed of a run with rollout workers, from the costs of its parts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ EPOCHS = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Costs:
-    """What the parts cost on this machine, each measured alone."""
+    """Costs of the parts on this machine, each measured alone."""
 
     step_s: float
     """The simulator's time for a step, its sleep included."""
@@ -29,7 +29,7 @@ class Costs:
     """Out of it, and copied so that it may be written, which the learner does with all of them."""
 
     policy_bytes: int
-    """Of what a worker is told before it collects."""
+    """Of the policy that a worker gets before it collects."""
 
     samples_per_s: float
     """Of the learner: steps of a minibatch, forward and back."""
@@ -78,15 +78,15 @@ class Round:
 
     @property
     def overlapped(self) -> float:
-        """Where both go on at once, as with ``collection: async``: the slower one counts."""
+        """Where both run at once, as with ``collection: async``: the slower one counts."""
         return max(self.collect, self.move + self.update)
 
 
 def predict(costs: Costs, shape: Shape) -> Round:
     """The seconds of one rollout.
 
-    A worker answers all of its simulators in turn, so a step takes it as long as one simulator does with its answer,
-    or as all the answers do, whichever is longer.
+    A worker answers all of its simulators in turn. So its step takes the time of one simulator with its answer, or that
+    of all answers if it is longer.
     """
     sources = max(shape.workers, 1)
     exchanges = shape.steps / (sources * shape.simulators * shape.agents)

@@ -1,4 +1,4 @@
-"""What Ray costs: a call, and a rollout on its way from a worker to the learner."""
+"""Costs of Ray: a call, and a rollout on its way from a worker to the learner."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def measure_call(calls: int = _CALLS) -> float:
 
 
 def measure_rollout(kind: Kind, steps: int, repetitions: int) -> RolloutCosts:
-    """What it costs to bring so many steps of a kind from a worker's hands into the learner's."""
+    """The cost of moving so many steps of a kind from a worker to the learner."""
     result = result_of(rollout(kind, steps))
     times = [_journey(result) for _ in range(repetitions + 1)]
     medians = [median(column) for column in zip(*times[1:], strict=True)]
@@ -139,7 +139,7 @@ def rollout(kind: Kind, steps: int) -> Trajectories:
 
 
 def result_of(trajectories: Trajectories) -> SampleResult:
-    """What a worker that collected them answers."""
+    """The answer of a worker that collected them."""
     batch = SampleBatch(0, len(trajectories), trajectories)
     return SampleResult(number=1, versions={"B": 1}, complete=True, batches=[("B", batch)])
 

@@ -33,7 +33,7 @@ _LIMIT_S = 600.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """What is run."""
+    """The run's settings."""
 
     workers: int
     """0 collects in the trainer's own process."""
@@ -68,7 +68,7 @@ class Update:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What a run showed in its steady state."""
+    """The figures of a run's steady state."""
 
     steps_per_s: float
     update_s: float

@@ -141,7 +141,7 @@ class A2C(Learner):
         )
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything that a continued run needs, so that it goes on bit for bit."""
+        """The state of a resumed run, which continues bit for bit."""
         collected = self._buffer.peek()
         return {
             "network": self._network.state_dict(),

@@ -33,11 +33,11 @@ class EffortReward:
         self.gamma = settings.gamma
 
     def record(self, experience: Experience) -> NDArray[np.float32]:
-        """What every new step pays. Shape [S]."""
+        """Rewards of new steps. Shape [S]."""
         return self.rewards(experience.take(slice(None))).cpu().numpy()
 
     def rewards(self, transitions: Transitions) -> Tensor:
-        """What recorded steps pay, for learners with a replay buffer. Shape [B]."""
+        """Rewards of recorded steps, for learners with a replay buffer. Shape [B]."""
         return -transitions.executed_actions.square().mean(dim=1)
 
     def update_statistics(self, experience: Experience) -> None:

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 
 class SmallCNN(nn.Module):
-    """What ``vis_encode_type: small_cnn`` stands for. Takes pictures of any size from 4 × 4 on."""
+    """The encoder ``vis_encode_type: small_cnn``. It takes pictures of any size from 4 × 4 on."""
 
     def __init__(self, shape: tuple[int, int, int], features: int) -> None:
         """shape: channels, height, width. Raises ValueError for pictures that are too small."""

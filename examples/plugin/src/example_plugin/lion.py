@@ -10,7 +10,7 @@ from torch import nn
 
 
 class Lion(torch.optim.Optimizer):
-    """What ``optimizer: lion`` stands for. Its steps are as long as the rate, so that is a tenth of Adam's."""
+    """The optimizer ``optimizer: lion``. Its steps are as long as the rate, so that is a tenth of Adam's."""
 
     def __init__(
         self,

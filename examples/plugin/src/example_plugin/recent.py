@@ -10,7 +10,7 @@ from unity_bridge.specs import BehaviorSpec
 
 
 class RecentReplay(TransitionReplay):
-    """What ``replay: {type: recent, kwargs: {power: 2}}`` stands for.
+    """The replay buffer ``replay: {type: recent, kwargs: {power: 2}}``.
 
     A transition's age has the density of a power of a uniform number: the larger the power, the younger the sample.
     """

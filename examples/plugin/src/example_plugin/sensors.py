@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 
 class PerSensor(nn.Module):
-    """What ``encoder: per_sensor`` stands for; ``encoder_kwargs: {features: 32}`` are the features of each sensor."""
+    """The encoder ``encoder: per_sensor``; ``encoder_kwargs: {features: 32}`` are the features of each sensor."""
 
     def __init__(self, shapes: Mapping[str, tuple[int, ...]], *, features: int = 16) -> None:
         """shapes: of each sensor by its name, without the batch dimension."""

@@ -33,4 +33,4 @@ class A2CSettings(Hyperparameters):
 
 
 class EffortSettings(RewardSignalSettings):
-    """A reward for small continuous actions: minus the mean square of what the simulator gets."""
+    """A reward for small continuous actions: minus the mean square of the sent actions."""

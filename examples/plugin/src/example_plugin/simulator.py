@@ -1,6 +1,6 @@
 """A simulator: ``--env hotcold:9`` hides a number from 0 to 9, and agents are told whether they are too high.
 
-The whole of what a scheme needs is a function that opens a ``Scene``. The bundled simulator does the rest: processes,
+A scheme needs one function, which opens a ``Scene``. The bundled simulator does the rest: processes,
 messages, seeds.
 """
 
@@ -83,7 +83,7 @@ class HotCold:
 def open_hotcold(
     name: str, *, agents: int | None, academy: Any, env_kwargs: Mapping[str, Any], rendered: bool
 ) -> HotCold:
-    """Opens ``hotcold:LARGEST``. Raises SceneError for what is no number."""
+    """Opens ``hotcold:LARGEST``. Raises SceneError for a text that is no number."""
     if not name.isdigit() or int(name) < 1:
         raise SceneError(f"expected hotcold:LARGEST with a number from 1 on, got hotcold:{name}")
     if env_kwargs:

@@ -15,7 +15,7 @@ class ReturnsWriter(SummaryWriter):
         self._path = path
 
     def write(self, summary: Summary) -> None:
-        """Appends a line. Whatever is raised here costs the run a warning and no more."""
+        """Appends a line. An exception here costs the run a warning only."""
         value = scalars(summary).get(f"{summary.behavior}/Environment/Cumulative Reward")
         if value is not None:
             with self._path.open("a", encoding="utf-8") as file:

@@ -39,7 +39,7 @@ class PublishedNames(Callback):
 
     ``_overall/train_reward`` is the return of a group: everyone's rewards, and once the group's own.
     ``_overall/train_ep_steps`` counts decisions of agents. ``_overall/eval_reward`` and ``_overall/test_ep_steps`` are
-    of evaluations while the run goes on.
+    of evaluations during the run.
 
     ``Train-Results/…``, ``Test-Results/…``, ``actor_loss`` and the like are XuanCe's names. Its episode rewards are
     means over agents, so they are of agents here, too: without rewards that groups get together.

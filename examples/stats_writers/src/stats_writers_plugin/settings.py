@@ -1,4 +1,4 @@
-"""What ML-Agents' plugins import as ``mlagents.trainers.settings``: the options of a run."""
+"""The module ``mlagents.trainers.settings`` for ML-Agents' plugins: the options of a run."""
 
 from __future__ import annotations
 
@@ -50,5 +50,5 @@ class CheckpointSettings:
 
     @property
     def run_logs_dir(self) -> str:
-        """The folder of what is of interest after the run."""
+        """The folder of the run's results."""
         return str(Path(self.write_path, "run_logs"))

@@ -1,4 +1,4 @@
-"""What ML-Agents' plugins import as ``mlagents.trainers.stats``: its names, and what they promise a writer.
+"""The module ``mlagents.trainers.stats`` for ML-Agents' plugins: its names, as a writer uses them.
 
 Written from its documented interface; see docs/tracking.md.
 """
