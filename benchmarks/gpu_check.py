@@ -86,7 +86,7 @@ def run(name: str, device: torch.device) -> Iterator[Finding]:
 
 
 def about(device: torch.device) -> str:
-    """Conditions of every figure."""
+    """The device, threads and versions of every figure."""
     what = torch.cuda.get_device_name(device) if device.type == "cuda" else "the CPU"
     return (
         f"{what}, torch {torch.__version__} with {torch.get_num_threads()} threads, "

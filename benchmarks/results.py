@@ -62,6 +62,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     known = read_lines(KEPT, score_of)
     if arguments.command == "check" and (new := [name for name in arguments.rows if not of_row(known, name)]):
         parser.error(f"check: the table has no score of {', '.join(new)}; `run` trains a row")
+    if arguments.command == "run" and arguments.results_dir is None:
+        arguments.results_dir = CHECKOUT / "results" / "scores"
     try:
         if arguments.results_dir is not None:
             arguments.results_dir.mkdir(parents=True, exist_ok=True)
@@ -91,8 +93,7 @@ def page() -> int:
 
 def train(arguments: argparse.Namespace) -> int:
     """Trains and scores rows. Returns 0 where every run came to its end."""
-    folder = arguments.results_dir or CHECKOUT / "results" / "scores"
-    folder.mkdir(parents=True, exist_ok=True)
+    folder = arguments.results_dir
     chosen = [
         (ROW_OF[name], seed) for seed in arguments.seeds or (1, 2, 3) for name in arguments.rows or ROW_OF
     ]

@@ -129,7 +129,7 @@ def all_findings(checkout: Path) -> Iterator[Finding]:
     for config in sorted(path for name in WITH_YAML for path in (checkout / name).rglob("*.yaml")):
         yield from findings_in_configuration(config.relative_to(checkout), config.read_text(encoding="utf-8"))
     for module in sorted(path for name in WITH_MODULES for path in (checkout / name).rglob("*.py")):
-        if "wire" not in module.parts and module != Path(__file__):  # this one quotes the words
+        if "wire" not in module.parts and module != Path(__file__).resolve():  # this one quotes the words
             yield from findings_in_module(module.relative_to(checkout), module.read_text(encoding="utf-8"))
 
 

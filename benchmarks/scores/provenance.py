@@ -1,4 +1,4 @@
-"""Conditions of numbers beside the code: the kind of machine, threads, versions; and the hash of weights."""
+"""The kind of machine, threads and versions on which scores depend, and the hash of weights."""
 
 from __future__ import annotations
 

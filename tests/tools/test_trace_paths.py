@@ -12,7 +12,7 @@ import pytest
 
 REPOSITORY = Path(__file__).parents[2]
 PLAIN = {"tick": (38, 180), "update": (25, 92)}
-"""Files and functions of PPO without fast paths, with a dozen more for a busy machine. Fewer are welcome: lower it."""
+"""Files and functions of PPO without fast paths, with a few functions to spare. Fewer are welcome: lower it."""
 USUAL = {"tick": (28, 139)}
 """The same with them. The update's depend on whether the machine has a C compiler."""
 
