@@ -12,7 +12,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from measuring.terminal import say
@@ -61,11 +61,12 @@ def run(row: Row, seed: int, folder: Path, kept: Path) -> str:
 def trained(row: Row, seed: int, folder: Path) -> Score:
     """A run that is trained, unless it was; its value is not known yet."""
     run_id = f"{row.name}-{seed}"
-    seconds, cpu = train(row.learn(run_id, seed), run_id, folder)
+    took = train(row, seed, run_id, folder)
     curve = curve_of(folder / run_id, of_group=row.unit == "team")
+    weights = hash_of_weights(folder / run_id) if took.is_whole else ""
     return Score(
-        row.name, seed, math.nan, 0, seconds, curve, cpu_minutes=cpu,
-        weights=hash_of_weights(folder / run_id), made_with=made_with(row.packages, CHECKOUT),
+        row.name, seed, math.nan, 0, took.seconds, curve, cpu_minutes=took.cpu_minutes,
+        weights=weights, made_with=made_with(row.packages, CHECKOUT),
     )  # fmt: skip
 
 
@@ -98,24 +99,48 @@ def add(scores: Iterable[Score], kept: Path) -> None:
         write_lines(kept, merged(read_lines(kept, score_of), scores))
 
 
-def train(learn: Sequence[str], run_id: str, folder: Path) -> tuple[float, float | None]:
-    """Calls a command that trains a run, unless that came to its end before. Returns its seconds and CPU minutes.
+@dataclass(frozen=True, slots=True)
+class Training:
+    """The duration of a training, and whether it was in one piece."""
 
-    Those of a run that was interrupted are of its last part.
-    """
-    trained = folder / f"{run_id}.seconds"
-    if not trained.exists():
+    seconds: float
+    """Of wall time, or of its last part if it was interrupted."""
+
+    cpu_minutes: float | None
+    """None if it was interrupted, or if the system does not tell."""
+
+    is_whole: bool
+    """False if it was interrupted: its weights depend on where, since unfinished episodes are lost."""
+
+
+def train(row: Row, seed: int, run_id: str, folder: Path) -> Training:
+    """Trains a run, unless that came to its end before. An interrupted run resumes where it saved."""
+    file = folder / f"{run_id}.training"
+    if not file.exists():
         began = time.perf_counter()
-        name, *rest = learn
-        # The last arguments may be the simulator's. An interrupted run resumes where it saved.
+        name, *rest = row.learn(run_id, seed)
         logs = folder / run_id / "run_logs"
-        how = "--resume" if (logs / "training_status.json").exists() else "--force"
+        is_new = not (logs / "training_status.json").exists()
+        how = "--force" if is_new else "--resume"
         say(f"{run_id}: training ({how}); its log is {logs / 'trainer.log'}")
-        _, cpu = _called([name, how, *rest], folder)
+        # The last arguments may be the simulator's.
+        _, cpu = _called([name, how, *saving_replay_buffers(CHECKOUT / row.config), *rest], folder)
         require_end(folder / run_id)
-        trained.write_text(f"{time.perf_counter() - began:.1f} {cpu}\n", encoding="utf-8")
-    seconds, *cpus = trained.read_text(encoding="utf-8").split()
-    return float(seconds), float(cpus[0]) if cpus and cpus[0] != "None" else None
+        took = Training(time.perf_counter() - began, cpu if is_new else None, is_new)
+        file.write_text(as_line(took), encoding="utf-8")
+    return Training(**json.loads(file.read_text(encoding="utf-8")))
+
+
+def saving_replay_buffers(config: Path) -> list[str]:
+    """Arguments of ``learn`` that save the replay buffers of a configuration, so that a resumed run keeps its data."""
+    options = load_run_options(config).options
+    places = {f"behaviors.{name}": settings for name, settings in options.behaviors.items()}
+    places = places or {"default_settings": options.default_settings}
+    return [
+        f"--set={place}.hyperparameters.save_replay_buffer=true"
+        for place, settings in places.items()
+        if settings is not None and hasattr(settings.hyperparameters, "save_replay_buffer")
+    ]
 
 
 def require_end(run: Path) -> None:

@@ -84,6 +84,42 @@ def test_a_short_row_can_be_repeated(row: Row, tmp_path: Path, capsys: pytest.Ca
 
 
 @pytest.mark.parametrize(
+    ("row", "place"),
+    [
+        ("cartpole_dqn", "behaviors.CartPole-v1"),
+        ("lbf_idqn-8x8-2p-2f-coop", "default_settings"),
+        ("basic", None),  # PPO has no replay buffer
+    ],
+)
+def test_an_interrupted_row_keeps_its_replay_buffer(row: str, place: str | None) -> None:
+    config = runs.CHECKOUT / results.ROW_OF[row].config
+    expected = [f"--set={place}.hyperparameters.save_replay_buffer=true"] if place else []
+    assert runs.saving_replay_buffers(config) == expected
+
+
+@pytest.mark.process
+@pytest.mark.timeout(900)
+def test_a_row_that_was_interrupted_resumes_and_has_no_hash(tmp_path: Path) -> None:
+    row = dataclasses.replace(
+        results.ROW_OF["cartpole_dqn"],
+        settings=(
+            "behaviors.CartPole-v1.max_steps=2000",
+            "behaviors.CartPole-v1.summary_freq=500",
+            "behaviors.CartPole-v1.hyperparameters.buffer_init_steps=500",
+        ),
+    )
+    saving = runs.saving_replay_buffers(runs.CHECKOUT / row.config)
+    begun = dataclasses.replace(row, settings=(*row.settings, "behaviors.CartPole-v1.max_steps=1000"))
+    runs.call([*begun.learn("cartpole_dqn-1", 1), *saving], tmp_path)
+    resumed = runs.trained(row, 1, tmp_path)
+    assert (resumed.weights, resumed.cpu_minutes) == ("", None)
+    log = (tmp_path / "cartpole_dqn-1" / "run_logs" / "trainer.log").read_text()
+    assert "Resuming 'CartPole-v1' from step 10" in log
+    assert "empty replay buffer" not in log
+    assert runs.trained(row, 1, tmp_path) == resumed
+
+
+@pytest.mark.parametrize(
     ("line", "message"),
     [
         ("check", "expected names of rows"),
