@@ -229,6 +229,8 @@ def _replay(behavior: BehaviorFeatures) -> Iterator[Choice]:
     yield _hyper("buffer_init_steps", start, f"random steps first: episodes have up to {behavior.longest}")
     yield _hyper("learning_rate_schedule", "constant", "values keep changing")
     yield _hyper("init_entcoef", 1.0, "explore at first")
+    if not behavior.picture_size:
+        yield _hyper("save_replay_buffer", True, "a resumed run keeps its steps")
 
 
 def network(behavior: BehaviorFeatures, learner: str) -> Iterator[Choice]:

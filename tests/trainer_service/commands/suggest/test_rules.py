@@ -116,6 +116,12 @@ def test_many_agents_share_one_gradient_step_of_a_larger_minibatch(
     assert chosen["hyperparameters.steps_per_update"] == steps_per_update
 
 
+@pytest.mark.parametrize("learner", [rules.sac, rules.crossq])
+def test_a_replay_buffer_is_saved_unless_it_has_pictures(learner: Any) -> None:
+    assert values(learner(behavior(continuous=2)))["hyperparameters.save_replay_buffer"]
+    assert "hyperparameters.save_replay_buffer" not in values(learner(behavior(PICTURE, continuous=2)))
+
+
 @pytest.mark.parametrize("longest", [20, 300, 5000])
 def test_replaced_goals_are_of_whole_episodes(longest: int) -> None:
     assert rules.time_horizon(behavior(VECTOR, *GOALS, continuous=2, longest=longest)).value >= longest
