@@ -23,6 +23,7 @@ from scores.rows import Row
 from trainer_service.commands.common.run_record import read_run
 from trainer_service.commands.status.run_status import Ending, run_status
 from trainer_service.config import load_run_options
+from trainer_service.config.hyperparameters.off_policy import ReplayHyperparameters
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 KEPT = CHECKOUT / "benchmarks" / "scores" / "scores.jsonl"
@@ -133,13 +134,10 @@ def train(row: Row, seed: int, run_id: str, folder: Path) -> Training:
 
 def saving_replay_buffers(config: Path) -> list[str]:
     """Arguments of ``learn`` that save the replay buffers of a configuration, so that a resumed run keeps its data."""
-    options = load_run_options(config).options
-    places = {f"behaviors.{name}": settings for name, settings in options.behaviors.items()}
-    places = places or {"default_settings": options.default_settings}
     return [
-        f"--set={place}.hyperparameters.save_replay_buffer=true"
-        for place, settings in places.items()
-        if settings is not None and hasattr(settings.hyperparameters, "save_replay_buffer")
+        f"--set={key}.hyperparameters.save_replay_buffer=true"
+        for key, settings in load_run_options(config).options.settings_by_key().items()
+        if isinstance(settings.hyperparameters, ReplayHyperparameters)
     ]
 
 

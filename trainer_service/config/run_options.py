@@ -390,12 +390,9 @@ class RunOptions(Section):
         distributed = self.distributed
         if distributed is None or not distributed.num_workers or distributed.collection == "sync":
             return self
-        named = {f"behaviors.{name}": settings for name, settings in self.behaviors.items()}
-        if not named and self.default_settings is not None:
-            named = {"default_settings": self.default_settings}  # beside listed ones it may serve nobody
         refused = [
             f"'{settings.trainer_type}' ({name})"
-            for name, settings in named.items()
+            for name, settings in self.settings_by_key().items()
             if not settings.hyperparameters.supports_stale_rollouts
         ]
         if refused:
@@ -413,6 +410,13 @@ class RunOptions(Section):
             hint = did_you_mean(behavior, self.behaviors, "is '{}' meant?")
             text = f"expected a behavior that is listed, which are {listed}, got '{behavior}'{hint}"
             raise section_error(where, text)
+
+    def settings_by_key(self) -> dict[str, TrainerSettings]:
+        """Settings by their key, ``behaviors.NAME``, or ``default_settings`` if no behavior is listed."""
+        named = {f"behaviors.{name}": settings for name, settings in self.behaviors.items()}
+        if not named and self.default_settings is not None:
+            return {"default_settings": self.default_settings}  # beside listed ones it may serve nobody
+        return named
 
     @property
     def configured_names(self) -> list[str]:
