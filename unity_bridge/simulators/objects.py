@@ -40,9 +40,9 @@ class PickledContent:
 def name_of(env: Any) -> str:
     """The behavior name of an environment: its id without the namespace, PettingZoo's name, or its class."""
     inner = getattr(env, "unwrapped", env)
-    spec = getattr(inner, "spec", None)
-    if spec is not None:
-        return str(spec.id).rpartition("/")[2]
+    registered = getattr(getattr(inner, "spec", None), "id", None)
+    if registered is not None:
+        return str(registered).rpartition("/")[2]
     named = getattr(env, "metadata", {}).get("name") if hasattr(env, "possible_agents") else None
     return str(named or type(inner).__name__)
 

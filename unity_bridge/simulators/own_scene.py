@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from unity_bridge.codec.step_encoder import LARGEST_INT32
 from unity_bridge.simulators.scene import Scene, SceneError, copies_of
 from unity_bridge.simulators.third_party import ForeignCode
 from unity_bridge.specs import BehaviorSpec
@@ -79,7 +80,7 @@ class _OwnScene:
     def close(self) -> None:
         self._code.release()
         if callable(close := getattr(self._scene, "close", None)):
-            self._code.call("close()", close)
+            self._code.close(close)
 
     def _checked(self, where: str, steps: Any) -> Steps:
         """Returns what a method returned. Raises SceneError where it breaks the interface."""
@@ -109,7 +110,15 @@ class _OwnScene:
         for sensor, values in zip(spec.observation_specs, batch.observations, strict=True):
             kinds = ("float32", "uint8") if sensor.is_picture else ("float32",)
             _require(f"{what}: sensor '{sensor.name}'", values, (rows, *sensor.shape), kinds)
-        _require(f"{what}: agent_ids", batch.agent_ids, (rows,), ("int64",))
+        for column in ("agent_ids", "group_ids"):
+            ids = getattr(batch, column)
+            _require(f"{what}: {column}", ids, (rows,), ("int64",))
+            if ((ids < 0) | (ids > LARGEST_INT32)).any():
+                meaning = "; 0 is no group" if column == "group_ids" else ""
+                odd = ids[(ids < 0) | (ids > LARGEST_INT32)][0]
+                raise _Wrong(
+                    f"{what}: {column}: expected numbers from 0 to {LARGEST_INT32}{meaning}, got {odd}"
+                )
         for column in ("rewards", "group_rewards"):
             values = getattr(batch, column)
             _require(f"{what}: {column}", values, (rows,), ("float32",))

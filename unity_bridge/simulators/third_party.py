@@ -69,6 +69,13 @@ class ForeignCode:
             text = " ".join(str(error).split())
             raise self.error(f"{what} raised {type(error).__name__}: {text}") from error
 
+    def close(self, function: Callable[[], object]) -> None:
+        """Calls an environment's ``close``. An error there is a warning: it hides no earlier one, and ends no run."""
+        try:
+            function()
+        except Exception as error:
+            self.warn("close", f"close() raised {type(error).__name__}: {' '.join(str(error).split())}")
+
     def error(self, text: str) -> SceneError:
         """An error that names the environment."""
         return SceneError(f"{self.name}: {text}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import threading
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import cloudpickle
@@ -17,7 +18,7 @@ from unity_bridge.errors import LaunchError
 from unity_bridge.programs.executables import resolve_program
 from unity_bridge.programs.program_environment import program_environment
 from unity_bridge.simulators.command import main
-from unity_bridge.simulators.objects import opener_of
+from unity_bridge.simulators.objects import name_of, opener_of
 from unity_bridge.simulators.scene import Scene, SceneError, vector_sensor
 from unity_bridge.specs import ActionSpec, BehaviorSpec
 
@@ -150,3 +151,10 @@ def test_no_command_line_leads_to_an_object(capsys: pytest.CaptureFixture[str]) 
         resolve_program("python:Walk")
     assert main(["python:Walk"]) == 2
     assert "expected sim:NAME" in capsys.readouterr().err
+
+
+def test_a_spec_without_an_id_names_no_behavior() -> None:
+    assert (
+        name_of(SimpleNamespace(possible_agents=["a"], spec={"size": 3}, metadata={"name": "arena_v0"}))
+        == "arena_v0"
+    )

@@ -122,6 +122,14 @@ NAN = np.array([0, np.nan], np.float32)
             "agent_ids: expected int64, got float64",
         ),
         (
+            lambda: Walkers({"Walker": batch(agent_ids=np.arange(2) - 1)}),
+            "agent_ids: expected numbers from 0 to 2147483647, got -1",
+        ),
+        (
+            lambda: Walkers({"Walker": batch(group_ids=np.full(2, -1))}),
+            "group_ids: expected numbers from 0 to 2147483647; 0 is no group, got -1",
+        ),
+        (
             lambda: Walkers({"Walker": batch(allowed_actions=np.ones((2, 3), np.bool_))}),
             r"allowed_actions: expected shape \(2, 5\), got \(2, 3\)",
         ),

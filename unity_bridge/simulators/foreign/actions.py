@@ -44,8 +44,9 @@ def actuator(space: Any, where: str = "action") -> Actuator:
     """How to fill an action space.
 
     A number in [−1, 1] is spread over [low, high] where a Box has both bounds, and passed through (within
-    the one bound) where it has not; integers are rounded to the nearest member. A Discrete is a branch, a MultiDiscrete
-    several, a MultiBinary branches of two. Members of a Dict (by sorted key) and of a Tuple follow one another.
+    the one bound) where it has not; integers and booleans are rounded to the nearest member. A Discrete is a branch, a
+    MultiDiscrete several, a MultiBinary branches of two. Members of a Dict (by sorted key) and of a Tuple follow one
+    another.
 
     Raises:
         SceneError: a space that is none of these. Names it.
@@ -105,7 +106,7 @@ def _build_box(
     (center, half), (low, high) = scale, bounds
     # Much faster than np.clip on a handful of numbers.
     values = np.minimum(np.maximum(center + half * continuous, low), high)
-    whole = space.dtype.kind in "iu"
+    whole = space.dtype.kind in "iub"
     members = (np.rint(values) if whole else values).astype(space.dtype).reshape(-1, *space.shape)
     return [members[i, ...] for i in range(len(continuous))]
 

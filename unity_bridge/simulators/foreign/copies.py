@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
+from gymnasium import spaces
+
 from unity_bridge.simulators.foreign.environment import (
     Agent,
     AgentStep,
@@ -64,7 +66,12 @@ class SerialCopies:
     """Environments in this process. The first rows of an episode come with the last ones of the episode before."""
 
     def __init__(self, code: ForeignCode, envs: Sequence[Environment], *, rendered: bool = False) -> None:
-        """rendered: whether render() will be called, which draws the first one."""
+        """Raises SceneError where copies differ in their spaces.
+
+        rendered: whether render() will be called, which draws the first one.
+        """
+        for copy, env in enumerate(envs[1:], start=1):
+            _require_equal(code, copy, env.description.spaces, envs[0].description.spaces)
         self.description = envs[0].description
         self.environment: Environment | None = envs[0]
         self._code = code
@@ -109,13 +116,40 @@ class SerialCopies:
 
     def close(self) -> None:
         for env in self._envs:
-            env.close()
+            self._code.close(env.close)
 
     def _rows(self, copy: int, steps: Sequence[AgentStep]) -> Rows:
         if not steps:
             raise self._code.error("reset() left no agent that could act")
         state = None if self._state is None else self._state.observe(self._envs[copy])
         return [Row(copy, step, state) for step in steps]
+
+
+def _require_equal(
+    code: ForeignCode, copy: int, given: Mapping[Agent, Any], first: Mapping[Agent, Any]
+) -> None:
+    """Raises SceneError where the spaces of a copy are not those of copy 0."""
+    if given.keys() != first.keys():
+        raise code.error(f"copy {copy} has the agents {', '.join(map(str, given))}; expected those of copy 0: "
+                         f"{', '.join(map(str, first))}")  # fmt: skip
+    for agent, own in given.items():
+        for kind, space, expected in zip(("observation", "action"), own, first[agent], strict=True):
+            if not _is_alike(space, expected):
+                raise code.error(
+                    f"copy {copy}: the {kind} space of agent '{agent}' is {space!s:.80}; expected that of copy 0, "
+                    f"{expected!s:.80}"
+                )
+
+
+def _is_alike(space: Any, other: Any) -> bool:
+    """Whether two spaces are equal. Those of classes that define no equality are, if they are of one class."""
+    if isinstance(space, spaces.Dict) and isinstance(other, spaces.Dict):
+        return space.keys() == other.keys() and all(_is_alike(space[key], other[key]) for key in space)
+    if isinstance(space, spaces.Tuple) and isinstance(other, spaces.Tuple):
+        return len(space) == len(other) and all(map(_is_alike, space.spaces, other.spaces))
+    if not any("__eq__" in vars(each) for each in type(space).__mro__[:-1]):
+        return type(space) is type(other)
+    return bool(space == other)
 
 
 def copy_seed(seed: int | None, copy: int) -> int | None:

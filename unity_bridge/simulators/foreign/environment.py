@@ -42,11 +42,15 @@ def agent_step(
     both terminated and truncated is terminated. Raises TypeError or ValueError for a reward that is no number.
     """
     over = bool(terminated)
+    try:
+        earned = as_number(reward)
+    except (TypeError, ValueError):
+        raise TypeError(f"expected a number as the reward of agent '{agent}', got {reward!r:.60}") from None
     return AgentStep(
         agent,
         copied(observation),
         None if mask is None else copied(mask),
-        as_number(reward),
+        earned,
         over,
         bool(truncated) and not over,
         as_number(group_reward),

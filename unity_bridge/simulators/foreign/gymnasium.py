@@ -9,7 +9,7 @@ import gymnasium
 import numpy as np
 
 from unity_bridge.simulators.foreign.environment import Agent, AgentStep, Description, agent_step, copied
-from unity_bridge.simulators.foreign.masks import MASK, mask_method, mask_of_info
+from unity_bridge.simulators.foreign.masks import MASK, has_mask, mask_method, mask_of_info
 from unity_bridge.simulators.third_party import ForeignCode
 
 AGENT = "agent"
@@ -103,7 +103,8 @@ class MaskInInfo(gymnasium.Wrapper[Any, Any, Any, Any]):
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         *outcome, info = _parts(self.env.step(action), _STEP)
         observation, reward, terminated, truncated = map(copied, outcome)
-        return observation, reward, terminated, truncated, self._with_mask(info)
+        info = dict(info) if bool(terminated) else self._with_mask(info)
+        return observation, reward, terminated, truncated, info
 
     def _with_mask(self, info: Mapping[str, Any]) -> dict[str, Any]:
-        return dict(info) if MASK in info else {**info, MASK: copied(self._method())}
+        return dict(info) if has_mask(info) else {**info, MASK: copied(self._method())}

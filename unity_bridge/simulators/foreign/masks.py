@@ -55,12 +55,16 @@ def mask_key(info: Any, code: ForeignCode) -> str | None:
     return None
 
 
+def has_mask(info: Mapping[str, Any]) -> bool:
+    """Whether an info holds a mask."""
+    return any(info.get(key) is not None for key in KEYS)
+
+
 @lru_cache(maxsize=1024)
 def _masks_among(keys: tuple[Any, ...]) -> tuple[Sequence[str], Sequence[str]]:
     """Returns the keys of an info that name masks, and the keys that look like one. Cached, for each step asks."""
-    unread = [
-        key for key in keys if isinstance(key, str) and not key.startswith("_") and _looks_like_a_mask(key)
-    ]
+    named = (key for key in keys if isinstance(key, str) and key not in KEYS and not key.startswith("_"))
+    unread = [key for key in named if _looks_like_a_mask(key)]
     return [key for key in KEYS if key in keys], unread
 
 

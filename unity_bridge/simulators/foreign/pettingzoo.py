@@ -25,6 +25,7 @@ class PettingZooBase:
         self._env = env
         self._code = code
         self._method = mask_method(env, arguments=1)
+        self._has_state = callable(getattr(getattr(env, "unwrapped", env), "state", None))
         spaces = {
             agent: (env.observation_space(agent), env.action_space(agent)) for agent in env.possible_agents
         }
@@ -32,10 +33,9 @@ class PettingZooBase:
         self.description = Description(spaces, metadata, state_space=getattr(env, "state_space", None))
 
     def state(self) -> Any:
-        try:
-            return copied(self._env.state())
-        except (AttributeError, NotImplementedError) as error:
-            raise NotImplementedError from error
+        if not self._has_state:
+            raise NotImplementedError
+        return copied(self._env.state())
 
     def render(self) -> Any:
         return self._env.render()
@@ -46,6 +46,17 @@ class PettingZooBase:
     def _mask(self, mask: Any, agent: Agent) -> Any:
         """The mask of an agent that is to act: the one of its info, else that of the environment's own method."""
         return self._method(agent) if mask is None and self._method is not None else mask
+
+    def _last_mask(self, step: AgentStep) -> Any:
+        """The mask of an agent that ended: needed only after a truncation, whose last observation has a value."""
+        if step.terminated:
+            return step.mask
+        try:
+            return copied(self._mask(step.mask, step.agent))
+        except Exception as error:  # of agents that are gone, some environments know nothing any more
+            text = f"the mask of agent '{step.agent}' after its truncation raised {type(error).__name__}: {error}"
+            self._code.warn("last mask", f"{text}; every choice is allowed there")
+            return None
 
 
 class ParallelEnvironment(PettingZooBase):
@@ -101,6 +112,7 @@ class ParallelEnvironment(PettingZooBase):
             )
             for agent in gone
         ]
+        ended = [step._replace(mask=self._last_mask(step)) for step in ended]
         return ended, [
             agent_step(agent, observations[agent], self._mask(masks.get(agent), agent), rewards.get(agent, 0))
             for agent in self._waiting

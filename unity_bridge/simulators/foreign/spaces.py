@@ -311,7 +311,7 @@ class _Membership:
         if _may_exceed_float32(values) and (np.isfinite(values) & (np.abs(values) > _LARGEST)).any():
             self._code.warn(
                 f"large {self._name}",
-                f"sensor '{self._name}': numbers beyond {_LARGEST:.3g}, the largest of float32, become that one",
+                f"sensor '{self._name}': numbers beyond {_LARGEST:.3g}, the largest float32, become 0 in the trainer",
             )
         return values
 

@@ -48,7 +48,7 @@ def _joined_observations(agents: Iterable[Agent], roles: Sequence[Role], code: F
     def observe(env: Environment) -> NDArray[np.float64]:
         joined = np.zeros(size)
         for agent, observation in env.seen().items():
-            for place, sensor in places[agent]:
+            for place, sensor in places.get(agent, ()):  # impossible agents are refused with their rows
                 joined[place] = sensor.read_all([observation])[0]
         return joined
 

@@ -22,6 +22,7 @@ class TurnEnvironment(PettingZooBase):
     def __init__(self, env: Any, code: ForeignCode) -> None:
         super().__init__(env, code)
         self._asked: set[Agent] = set()
+        """The agents whose episode continues."""
         self._left: dict[Agent, Any] = {}
         """The last observations of the agents that left in the last step."""
 
@@ -49,13 +50,23 @@ class TurnEnvironment(PettingZooBase):
             step = agent_step(agent, observation, mask, reward, terminated, truncated)
             if not (step.terminated or step.truncated):
                 self._asked.add(agent)
+                self._require_no_agent_lost()
                 return ended, [step._replace(mask=copied(self._mask(step.mask, agent)))]
             if agent in self._asked:
-                ended.append(step)
+                self._asked.remove(agent)
+                ended.append(step._replace(mask=self._last_mask(step)))
             self._left[agent] = step.observation
             self._env.step(None)
             if agent in self._env.agents:
                 raise SceneError(
                     f"agent '{agent}' has ended and is not removed by step(None); expected it to leave env.agents"
                 )
+        self._require_no_agent_lost()
         return ended, []
+
+    def _require_no_agent_lost(self) -> None:
+        for agent in sorted(map(str, self._asked.difference(self._env.agents))):
+            raise SceneError(
+                f"agent '{agent}' left env.agents without its last turn; expected it to stay there, terminated or "
+                "truncated, until step(None) removes it"
+            )

@@ -106,7 +106,7 @@ class VectorCopies:
 
     def close(self) -> None:
         if not isinstance(self._vector, AsyncVectorEnv):
-            self._vector.close()
+            self._code.close(self._vector.close)
             return
         with contextlib.suppress(BrokenPipeError, ConnectionResetError, EOFError):
             self._vector.close(timeout=_CLOSE_S)
@@ -133,7 +133,7 @@ class VectorCopies:
         return self._seen(observations, info)
 
     def _step(self, batch: Any) -> tuple[Any, ...]:
-        """Steps all copies. Returns observations, masks, rewards and ends by copy, and ``info["final_obs"]``."""
+        """Steps all copies. Returns observations, masks, rewards and ends by copy, and in SAME_STEP the final ones."""
 
         def step() -> tuple[Any, Any, Any, Any, Mapping[str, Any]]:
             returned: tuple[Any, Any, Any, Any, Mapping[str, Any]] = self._vector.step(batch)
@@ -145,20 +145,32 @@ class VectorCopies:
             return returned
 
         observations, rewards, terminated, truncated, info = self._guard("step()", step)
-        final = next((copied(info[key]) for key in _FINAL if key in info), None)
         ends = np.array(terminated, np.bool_), np.array(truncated, np.bool_)
         earned = np.array(rewards, np.float64)
-        return *self._seen(observations, info), earned, *ends, final
+        last = self._mode is not AutoresetMode.SAME_STEP and bool(ends[0].all())
+        final = None
+        if self._mode is AutoresetMode.SAME_STEP:
+            seen = next((copied(info[key]) for key in _FINAL if key in info), None)
+            final = seen, self._masks_of(info.get("final_info")) or [None] * len(self)
+        return *self._seen(observations, info, asks=not last), earned, *ends, final
 
-    def _seen(self, observations: Any, info: Mapping[str, Any]) -> tuple[Sequence[Any], Sequence[Any]]:
-        """The observations and masks of all copies, copied before the next call of the environment."""
+    def _seen(
+        self, observations: Any, info: Mapping[str, Any], *, asks: bool = True
+    ) -> tuple[Sequence[Any], Sequence[Any]]:
+        """The observations and masks of all copies, copied before the next call of the environment.
+
+        asks: whether the environment's method is asked for masks that are not in the info.
+        """
         each = self._each(copied(observations))
+        masks = self._masks_of(info)
+        if masks is None and asks and self._allowed is not None:
+            masks = masks_by_copy(copied(self._guard("masks", self._allowed)), None, len(self))
+        return each, masks or [None] * len(self)
+
+    def _masks_of(self, info: Any) -> Sequence[Any] | None:
+        """The masks of all copies in an info, copied; None without one."""
         key = mask_key(info, self._code)
-        if key is not None:
-            return each, masks_by_copy(copied(info[key]), info.get(f"_{key}"), len(self))
-        if self._allowed is not None:
-            return each, masks_by_copy(copied(self._guard("masks", self._allowed)), None, len(self))
-        return each, [None] * len(self)
+        return None if key is None else masks_by_copy(copied(info[key]), info.get(f"_{key}"), len(self))
 
     def _last(
         self, seen: Sequence[Any], masks: Sequence[Any], ended: NDArray[np.bool_], final: Any
@@ -167,13 +179,14 @@ class VectorCopies:
         copies = np.flatnonzero(ended).tolist()
         if self._mode is not AutoresetMode.SAME_STEP:
             return {i: (seen[i], masks[i]) for i in copies}
-        if final is None:
+        seen, masks = final
+        if seen is None:
             raise self._code.error(
                 "step() ended an episode and began the next one, but left no last observation; "
                 "expected info['final_obs']"
             )
-        each = final if isinstance(final, tuple) else self._each(final)
-        return {i: (each[i], None) for i in copies}
+        each = seen if isinstance(seen, tuple) else self._each(seen)
+        return {i: (each[i], masks[i]) for i in copies}
 
     def _after_ends(
         self, following: list[tuple[Any, Any]], ended: NDArray[np.bool_], batch: Any

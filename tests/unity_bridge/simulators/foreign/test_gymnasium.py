@@ -9,9 +9,12 @@ import pytest
 from foreign_scenes import open_gym
 from gymnasium import spaces
 
-from unity_bridge.simulators.foreign.gymnasium import MaskInInfo
+from unity_bridge.simulators.foreign.gymnasium import AGENT, GymnasiumEnvironment, MaskInInfo
 from unity_bridge.simulators.foreign.masks import MASK
+from unity_bridge.simulators.foreign.open import open_made
 from unity_bridge.simulators.scene import Scene, SceneError
+from unity_bridge.simulators.schemes import SceneRequest
+from unity_bridge.simulators.third_party import ForeignCode
 
 
 class Counter(gymnasium.Env[Any, Any]):
@@ -71,6 +74,76 @@ def test_the_mask_of_a_method_is_a_copy() -> None:
     assert info[MASK].tolist() == [1, 0, 1]
 
 
+class Choices(Counter):
+    """Counter with a mask in its info and another by its method, which knows nothing of a lost game."""
+
+    def action_masks(self) -> list[int]:
+        assert self.count < self.end
+        return [1, 0, 0]
+
+    def _observe(self) -> tuple[Any, dict[str, Any]]:
+        given = {"": {}, "none": {MASK: None}, "plural": {"action_masks": [0, 1, 0]}}
+        return np.array([self.count]), given[self.trouble]
+
+
+@pytest.mark.parametrize(("trouble", "mask"), [("", [1, 0, 0]), ("none", [1, 0, 0]), ("plural", [0, 1, 0])])
+def test_the_mask_of_the_info_goes_before_the_methods(
+    trouble: str, mask: list[int], caplog: pytest.LogCaptureFixture
+) -> None:
+    env = GymnasiumEnvironment(Choices(end=2, trouble=trouble), ForeignCode("gym:Mine"))
+    [first] = env.reset()
+    assert list(first.mask) == mask
+    env.step({AGENT: 0})
+    [[last], _] = env.step({AGENT: 0})
+    assert last.terminated
+    assert not caplog.records
+
+
+class Hinged(Counter):
+    """Counter that cannot be closed."""
+
+    def close(self) -> None:
+        raise RuntimeError("no window")
+
+
+def test_an_error_of_close_is_told_and_hides_no_other(caplog: pytest.LogCaptureFixture) -> None:
+    closed: list[str] = []
+    env = Counter()
+    env.close = lambda: closed.append("second")  # type: ignore[method-assign]
+    made = iter([Hinged(), env])
+    scene = open_made(
+        ForeignCode("gym:Mine"), lambda _: "Mine", lambda *_, **__: next(made), SceneRequest(agents=2)
+    )
+    scene.close()
+    assert closed == ["second"]
+    assert caplog.messages == ["gym:Mine: close() raised RuntimeError: no window"]
+
+
+def spaced(observations: Any, actions: Any) -> Counter:
+    env = Counter()
+    env.observation_space, env.action_space = observations, actions
+    return env
+
+
+@pytest.mark.parametrize(
+    ("observations", "actions", "complaint"),
+    [
+        (
+            spaces.Box(0, 1, (1,)),
+            spaces.Discrete(2),
+            r"action space of agent 'agent' is Discrete\(2\); expected",
+        ),
+        (spaces.Box(0, 9, (1,)), spaces.Discrete(4), "observation space of agent 'agent' is Box"),
+    ],
+)
+def test_copies_have_equal_spaces(observations: Any, actions: Any, complaint: str) -> None:
+    made = iter([spaced(spaces.Box(0, 1, (1,)), spaces.Discrete(4)), spaced(observations, actions)])
+    with pytest.raises(SceneError, match=f"^gym:Mine: copy 1: the {complaint}"):
+        open_made(
+            ForeignCode("gym:Mine"), lambda _: "Mine", lambda *_, **__: next(made), SceneRequest(agents=2)
+        )
+
+
 def counter(agents: int = 1, *, rendered: bool = False, **kwargs: Any) -> Scene:
     return open_gym(COUNTER, agents, kwargs, {}, rendered=rendered)
 
@@ -99,7 +172,7 @@ def test_termination_wins_over_truncation_in_the_same_step(act, limit: int) -> N
             r"step\(\) raised TypeError: expected 5 values to be returned \(observation, reward, terminated, "
             r"truncated, info\), got 4 of them$",
         ),
-        ("no reward", r"gym:tests/Counter-v0: step\(\) raised TypeError: float"),
+        ("no reward", r"gym:tests/Counter-v0: step\(\) raised TypeError: expected a number as the reward"),
         ("no render", r"^gym:tests/Counter-v0: it has no render\(\): there is no picture"),
         ("render", r"gym:tests/Counter-v0: render\(\) gave no picture but None; .* render_mode$"),
     ],

@@ -12,8 +12,12 @@ from gymnasium import spaces
 from mpe2 import simple_speaker_listener_v4, simple_spread_v3
 from pettingzoo import ParallelEnv
 
+from unity_bridge.simulators.foreign.open import open_made
+from unity_bridge.simulators.foreign.pettingzoo import ParallelEnvironment
 from unity_bridge.simulators.registry import open_scene
 from unity_bridge.simulators.scene import Scene, SceneError, Steps
+from unity_bridge.simulators.schemes import SceneRequest
+from unity_bridge.simulators.third_party import ForeignCode
 from unity_bridge.steps import ActionBatch
 
 KID, NURSE = "nursery_v1_kid?team=0", "nursery_v1_nurse?team=0"
@@ -196,3 +200,60 @@ def test_environment_errors_become_one_line(kwargs: Any, complaint: str) -> None
 def test_options_that_mean_nothing_are_refused(arguments: Any, complaint: str) -> None:
     with pytest.raises(SceneError, match=f"pettingzoo:nursery_v1: {complaint}"):
         open_scene("pettingzoo:nursery_v1", **arguments)
+
+
+class Pair(ParallelEnv):
+    """Two agents that are truncated at once after a step, with a method of masks and a state."""
+
+    metadata = {"name": "pair_v0"}  # noqa: RUF012 - PettingZoo's own way
+    possible_agents = ["a", "b"]  # noqa: RUF012
+
+    def observation_space(self, agent: str) -> Any:
+        return spaces.Box(0, 1, (1,))
+
+    def action_space(self, agent: str) -> Any:
+        return spaces.Discrete(2)
+
+    def reset(self, seed: int | None = None, options: Any = None) -> Any:
+        self.agents = ["a", "b"]
+        return self._all(np.zeros(1)), self._all({})
+
+    def step(self, actions: Any) -> Any:
+        self.agents = []
+        return self._all(np.ones(1)), self._all(1.0), self._all(False), self._all(True), self._all({})
+
+    def action_mask(self, agent: str) -> Any:
+        if agent == "b" and not self.agents:
+            raise KeyError(agent)
+        return np.array([1, 0])
+
+    def state(self) -> Any:
+        return self.missing  # type: ignore[attr-defined]  # a mistake
+
+    def _all(self, value: Any) -> dict[str, Any]:
+        return {"a": value, "b": value}
+
+
+def test_the_last_observation_of_a_truncation_has_the_mask_of_the_method(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    env = ParallelEnvironment(Pair(), ForeignCode("pettingzoo:pair"))
+    env.reset()
+    [first, second], _ = env.step({"a": 0, "b": 0})
+    assert (first.mask.tolist(), second.mask) == ([1, 0], None)
+    [message] = caplog.messages
+    assert message.startswith(
+        "pettingzoo:pair: the mask of agent 'b' after its truncation raised KeyError: 'b'; every"
+    )
+
+
+def test_a_mistake_in_state_is_told() -> None:
+    with pytest.raises(
+        SceneError, match="state raised AttributeError: 'Pair' object has no attribute 'missing'"
+    ):
+        open_made(
+            ForeignCode("mine"),
+            lambda _: "pair",
+            lambda *_, **__: Pair(),
+            SceneRequest(options={"with_state": True}),
+        )

@@ -217,7 +217,7 @@ def test_long_names_are_shortened_and_stay_different() -> None:
         (
             spaces.Box(-np.inf, np.inf, (1,), np.float64),
             np.array([1e300]),
-            "beyond 3.4e.38, the largest of float32",
+            "beyond 3.4e.38, the largest float32, become 0",
         ),
         (spaces.Box(0, 2**40, (1,), np.int64), np.array([2**24 + 1]), "integers beyond 16777216 lose digits"),
     ],
@@ -248,3 +248,8 @@ def test_whole_actions_reach_the_bounds_of_their_type_and_no_further(dtype: Any)
 def test_a_single_bound_leaves_a_range_to_choose_from(low: float, high: float, reached: Any) -> None:
     space = spaces.Box(low, high, (1,), np.float64)
     assert (build(space, [-1])[0], build(space, [1])[0]) == reached
+
+
+@pytest.mark.parametrize(("number", "expected"), [(-1.0, False), (-0.2, False), (0.2, True), (1.0, True)])
+def test_a_boolean_is_rounded(number: float, expected: bool) -> None:
+    assert build(spaces.Box(0, 1, (1,), np.bool_), [number]).tolist() == [expected]

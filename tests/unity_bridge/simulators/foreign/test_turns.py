@@ -129,3 +129,56 @@ def test_games_are_played_as_they_are(game: str) -> None:
 def test_without_turns_there_is_nothing_to_ask_for() -> None:
     with pytest.raises(SceneError, match="pettingzoo:nursery_v1: --aec: expected a function env in it"):
         open_scene("pettingzoo:nursery_v1", options={"aec": True})
+
+
+class Round:
+    """A game in turns of two agents, which the game takes out in its own way after two moves each."""
+
+    possible_agents = ("a", "b")
+
+    def __init__(self, *, removes: tuple[str, ...] = (), truncates: bool = False) -> None:
+        self.removes, self.truncates = removes, truncates
+
+    def observation_space(self, agent: str) -> Any:
+        return spaces.Box(0, 9, (1,))
+
+    def action_space(self, agent: str) -> Any:
+        return spaces.Discrete(2)
+
+    def action_mask(self, agent: str) -> Any:
+        return np.array([1, 0])
+
+    def reset(self, seed: int | None = None) -> None:
+        self.agents, self.agent_selection, self.moves = ["a", "b"], "a", 0
+
+    def last(self) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        return np.array([self.moves]), 1.0, False, self.truncates and self.moves >= 4, {}
+
+    def step(self, action: Any) -> None:
+        if self.last()[3]:
+            self.agents.remove(self.agent_selection)
+        self.moves += 1
+        if self.moves == 4:
+            self.agents = [agent for agent in self.agents if agent not in self.removes]
+        self.agent_selection = [*self.agents, "a"][self.moves % max(len(self.agents), 1)]
+
+
+@pytest.mark.parametrize("removes", [("a",), ("a", "b")])
+def test_an_agent_that_leaves_without_a_last_turn_is_refused(removes: tuple[str, ...]) -> None:
+    game = TurnEnvironment(Round(removes=removes), ForeignCode("a game"))
+    game.reset()
+    for agent in "aba":
+        game.step({agent: 0})
+    with pytest.raises(SceneError, match=r"agent 'a' left env\.agents without its last turn"):
+        game.step({"b": 0})
+
+
+def test_the_last_observation_of_a_truncation_has_the_mask_of_the_method() -> None:
+    game = TurnEnvironment(Round(truncates=True), ForeignCode("a game"))
+    game.reset()
+    for agent in "abab":
+        ended, _ = game.step({agent: 0})
+    assert [(step.agent, step.truncated, step.mask.tolist()) for step in ended] == [
+        ("a", True, [1, 0]),
+        ("b", True, [1, 0]),
+    ]

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from foreign_scenes import open_gym
 from gym_lab import Lap
-from gymnasium.vector import SyncVectorEnv
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from gymnasium.wrappers.vector import NormalizeObservation
 
 from unity_bridge.simulators.foreign.gymnasium import AGENT
@@ -131,4 +131,14 @@ def test_a_step_that_only_begins_an_episode_pays_nothing() -> None:
     assert [(row.copy, row.step.reward) for row in ended] == [(0, 1.0)]
     _, waiting = copies.step([{}, {AGENT: 5}])
     assert [(row.copy, row.step.reward) for row in waiting][:1] == [(0, 0.0)]
+    copies.close()
+
+
+@pytest.mark.parametrize("mode", AutoresetMode)
+def test_the_last_observation_of_a_truncation_has_its_mask(mode: AutoresetMode) -> None:
+    copies = VectorCopies(SyncVectorEnv([Lap] * 2, autoreset_mode=mode), ForeignCode("gym:Mine"))
+    copies.reset(0)  # copy 1 is truncated after three steps, when it may not do the last action
+    for _ in range(3):
+        ended, _ = copies.step([{AGENT: 5}] * 2)
+    assert [(row.copy, row.step.truncated, list(row.step.mask)) for row in ended] == [(1, True, [1, 1, 0])]
     copies.close()
