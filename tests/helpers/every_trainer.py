@@ -26,6 +26,7 @@ CHANGES: Mapping[str, Mapping[str, Any]] = {
 }
 """Hyperparameters for little work, for types that have them: values by whether it learns from a replay buffer."""
 MORE: Mapping[str, Mapping[str, Any]] = {
+    "sac": {"replay": {"type": "prioritized"}},
     "dqn": {"n_step": 2},
     "ddpg": {"noise": "ou"},
     "td3": {"noise": "ou"},

@@ -29,6 +29,9 @@ from unity_bridge.process_guard import collect_garbage_seldom
 from unity_bridge.unblocked_output import open_standard_streams, unblocked_standard_streams
 from unity_bridge.untrusted_text import quoted
 
+_OF_THE_USER = (errno.ENAMETOOLONG, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT)
+"""Errors of the system that say enough: about names, permissions and disks."""
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command. Returns the exit code: 0 success, 1 a simulator failed, 2 something that the user can mend."""
@@ -83,8 +86,9 @@ def _exit_code(error: BaseException) -> int:
         case BrokenPipeError():
             silence_output()  # the reader of our output is gone (`… | head`)
             return 1
-        case OSError(errno=errno.ENAMETOOLONG):
-            print_error(f"{error.strerror}: {quoted(str(error.filename))}")
+        case OSError(errno=number) if number in _OF_THE_USER:
+            name = "" if error.filename is None else f": {quoted(str(error.filename))}"
+            print_error(f"{error.strerror}{name}")
             return 2
         case KeyboardInterrupt():
             print_error("interrupted")

@@ -155,7 +155,7 @@ def _executable_hint(path: Path) -> str:
     if path.suffix == ".py":
         return (
             f"begin it with the line '#!/usr/bin/env python3' and {command}; or name a class or function in it: "
-            f"{path.name}:NAME"
+            f"{shlex.quote(str(path))}:NAME"
         )
     return command
 

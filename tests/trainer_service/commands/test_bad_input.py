@@ -91,6 +91,21 @@ def test_a_name_that_is_too_long_is_told_in_a_line(refused, configure, workplace
     assert len(message) < 500
 
 
+@pytest.mark.parametrize(
+    "error",
+    [PermissionError(errno.EACCES, "Permission denied", "results/x"), OSError(errno.ENOSPC, "No space left")],
+)
+def test_what_the_system_refuses_is_told_in_a_line(
+    refused, workplace: Path, monkeypatch: pytest.MonkeyPatch, error: OSError
+) -> None:
+    def fail(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr("trainer_service.commands.status.command.find_run", fail)
+    expected = f"{error.strerror}: 'results/x'" if error.filename else error.strerror
+    assert refused("status", "x").strip() == expected
+
+
 @pytest.mark.parametrize("flags", [("--port={}",), ("--env=sim:basic", "--metrics-port={}")])
 def test_a_port_that_is_in_use(refused, configure, workplace: Path, flags: tuple[str, ...]) -> None:
     configure("Basic")

@@ -168,6 +168,8 @@ def test_the_best_policy_is_loaded_by_name(tmp_path: Path) -> None:
     assert trainer_service.load_policy(outcome).step >= 400
     with pytest.raises(UserError, match="has no checkpoint of step 7"):
         trainer_service.load_policy(outcome, checkpoint=7)
+    [score] = trainer_service.evaluate(outcome, Walk, checkpoint=best, episodes=2).values()
+    assert len(score.returns) == 2
 
 
 @pytest.mark.parametrize(("verbose", "lines"), [(0, 0), (1, 2)])

@@ -57,9 +57,9 @@ def read_configuration(configuration: Configuration, overrides: Mapping[str, Any
 
 def read_run(configuration: Configuration, overrides: Mapping[str, Any]) -> LoadedOptions:
     """The options of a run that is to be trained: those read, and its own environment if it resumes without one."""
-    loaded = read_configuration(configuration, overrides)
     if configuration is None:  # a resumed run keeps all of its own then
-        return loaded
+        return _without_configuration(overrides)
+    loaded = read_configuration(configuration, overrides)
     own, note = environment_of_resumed(loaded.options, overrides)
     if own:
         loaded = read_configuration(configuration, merged({"env_settings": own}, overrides))
@@ -67,6 +67,20 @@ def read_run(configuration: Configuration, overrides: Mapping[str, Any]) -> Load
         isinstance(configuration, RunOptions) and not overrides
     )  # by the command line, which has said so
     return loaded if was_read or not note else replace(loaded, notes=(note,))
+
+
+def _without_configuration(overrides: Mapping[str, Any]) -> LoadedOptions:
+    """The built-in settings below the overrides; without behaviors' settings that are not of the built-in trainer type.
+
+    A suggestion, or the resumed run, may have another type, and is read with the overrides again.
+    """
+    try:
+        return load_run_options(None, overrides)
+    except ConfigError:
+        others = {
+            key: value for key, value in overrides.items() if key not in ("behaviors", "default_settings")
+        }
+        return load_run_options(None, others)
 
 
 def configuration_values(configuration: Configuration, overrides: Mapping[str, Any]) -> dict[str, Any]:

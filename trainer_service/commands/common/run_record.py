@@ -159,7 +159,8 @@ def read_run(path: Path, x: CurveAxis = "steps") -> RunRecord:
         {} if rows else {folder.name: _named(read_event_files(folder)) for folder in _event_folders(path)}
     )
     curves = _merged(_curves(rows), _curves(read_rows(layout.evaluations), prefix=_EVALUATION), events)
-    return RunRecord(path, ML_AGENTS if events else OURS, _options(layout.configuration), curves)
+    is_theirs = bool(events) and not layout.trainer_log.is_file()
+    return RunRecord(path, ML_AGENTS if is_theirs else OURS, _options(layout.configuration), curves)
 
 
 def metric_of(tag: str) -> str:

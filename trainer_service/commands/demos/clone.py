@@ -137,7 +137,7 @@ def _run_folder(options: RunOptions) -> Iterator[RunFolder]:
     saved = options.checkpoint_settings
     opened = RunFolder.open(saved.results_dir, saved.run_id, force=saved.force)
     with opened as folder, log_file(folder.trainer_log, append=False):
-        folder.write_configuration(dump_run_options(options))
+        folder.begin(dump_run_options(options))
         yield folder
 
 

@@ -49,7 +49,7 @@ class Playing:
     players: Sequence[PlayerName] = ()
     """Players by name; empty for the policies of ``run``."""
 
-    checkpoint: str = "last"
+    checkpoint: str | int = "last"
     """Which policies of ``run`` play."""
 
     episodes: int
@@ -116,7 +116,7 @@ class Playing:
                 name: Policy.load(path, device=device, seed=self.seed) for name, path in paths.items()
             }
             run_id = self.run.path.name
-            name = PlayerName(f"{run_id}@{self.checkpoint}", run_id, self.checkpoint)
+            name = PlayerName(f"{run_id}@{self.checkpoint}", run_id, str(self.checkpoint))
             return [Player(name, policies, self.seed)]
         return [
             load_player(name, self.results_dir, device=device, seed=self.seed + number)

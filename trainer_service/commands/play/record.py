@@ -29,7 +29,7 @@ def record(
     seconds: float | None = None,
     max_episode_steps: int | None = None,
     deterministic: bool = True,
-    checkpoint: str = "last",
+    checkpoint: str | int = "last",
     seed: int = EVALUATION_SEED,
     device: str = "cpu",
 ) -> Path:

@@ -25,7 +25,7 @@ from trainer_service.commands.search.seed_runs import (
     require_seedable,
     require_seeds,
 )
-from trainer_service.commands.status.run_status import Ending, run_status
+from trainer_service.commands.status.run_status import ITS_BUDGET, Ending, run_status
 from trainer_service.commands.train.run import Outcome
 from trainer_service.commands.train.train import stop_signals
 from trainer_service.config import RunOptions, dump_run_options
@@ -184,9 +184,8 @@ def is_finished(folder: Path, options: RunOptions) -> bool:
     status = run_status(record)
     if status.ending not in (Ending.FINISHED, Ending.STOPPED) or status.metadata.get("end") != "finished":
         return False
-    if status.ending is Ending.STOPPED and options.max_env_steps != (record.options or {}).get(
-        "max_env_steps"
-    ):
+    before = (record.options or {}).get("max_env_steps")
+    if not status.ended_by.startswith(f"{ITS_BUDGET},") and options.max_env_steps != before:
         return False
     return all(
         progress.max_steps is not None and options.behavior_settings(name).max_steps <= progress.max_steps

@@ -10,6 +10,7 @@ import itertools
 import json
 import math
 import os
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
@@ -136,6 +137,14 @@ class Parameter(Section):
         return tuple(map(self.number, self._ends)) if self.is_range else self.options
 
     @property
+    def fraction(self) -> float | None:
+        """A number of a range that is not whole, as most that are drawn there; None if there is none."""
+        if not self.is_range or self.int or self.step is not None:
+            return None
+        low, high = self._ends
+        return float(self.number(low + (high - low) / math.pi))
+
+    @property
     def _ends(self) -> tuple[float, float]:
         assert self.low is not None
         assert self.high is not None
@@ -176,6 +185,13 @@ class Space:
                 if (key := label(values)) not in seen:
                     seen.add(key)
                     yield values
+
+    def fractions(self) -> Iterator[Values]:
+        """Yields a combination with a number that is not whole for each parameter that has some."""
+        for path, parameter in self.parameters.items():
+            if parameter.fraction is not None:
+                wanted = self._with_conditions({path: parameter.fraction})
+                yield self.draw(lambda path, own, wanted=wanted: wanted.get(path, own.extremes()[0]))  # type: ignore[misc]
 
     def _with_conditions(self, wanted: Values) -> Values:
         """Adds the values of the parameters that the conditions of ``wanted`` require."""
@@ -254,13 +270,20 @@ def require_valid(space: Space, configuration: Mapping[str, Any], name: str) -> 
     """
     parse_run_options(configuration)  # mistakes of its own are no mistakes of the space
     found: dict[str, None] = dict.fromkeys(_unlisted(space, configuration, name))
-    for values in () if found else space.corners():
-        try:
-            parse_run_options(with_values(configuration, values), label=name)
-        except ConfigError as error:
-            found |= dict.fromkeys(error.problems)
-    if found:
-        raise ConfigError(*found)
+    for combinations in (space.corners(), space.fractions()):
+        for values in () if found else combinations:
+            try:
+                parse_run_options(with_values(configuration, values), label=name)
+            except ConfigError as error:
+                found |= dict.fromkeys(map(_with_hint, error.problems))
+        if found:
+            raise ConfigError(*found)
+
+
+def _with_hint(problem: str) -> str:
+    """A mistake in a value, with the key that makes a range one of whole numbers."""
+    is_fraction = re.search(r"expected a whole number, got [\d.e-]+$", problem)
+    return f"{problem}; say int: true" if is_fraction else problem
 
 
 def _unlisted(space: Space, configuration: Mapping[str, Any], name: str) -> Iterator[str]:

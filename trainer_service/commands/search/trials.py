@@ -189,6 +189,11 @@ def run_sweep(
         )
         sweep = _Sweep(settings, configuration, files, study, objective, pool, stop)
         sweep.run()
+        states = {trial.state for trial in study.trials()}
+        if states == {"failed"} and not sweep.interrupted:
+            raise UserError(
+                f"all {len(study.trials())} trials failed; the last one: {study.trials()[-1].message}"
+            )
         return SweepResult(
             folder=folder,
             objective=objective.name,

@@ -23,6 +23,10 @@ _LARGEST_LOG = 2**22
 _COMPLAINTS = ("error", "exception", "warning")
 
 
+ITS_BUDGET = "its budget"
+"""How the reason begins with which a run ends whose budget is used."""
+
+
 class Ending(Enum):
     """How a run stands."""
 
@@ -91,7 +95,7 @@ def run_status(run: RunRecord) -> RunStatus:
     locked = is_locked(layout.lock)
     end, ended_by = ("", "") if locked else _end(layout, metadata)
     return RunStatus(
-        ending=_ending(run, behaviors, locked, failed=end == "failed"),
+        ending=_ending(run, behaviors, locked, end, ended_by),
         ended_by=ended_by,
         behaviors=behaviors,
         seconds=max(
@@ -106,7 +110,7 @@ def run_status(run: RunRecord) -> RunStatus:
 
 
 def _ending(
-    run: RunRecord, behaviors: Mapping[str, BehaviorProgress], locked: bool, *, failed: bool
+    run: RunRecord, behaviors: Mapping[str, BehaviorProgress], locked: bool, end: str, ended_by: str
 ) -> Ending:
     if locked:
         return Ending.RUNNING
@@ -114,9 +118,10 @@ def _ending(
         return Ending.NOTHING
     if all(each.finished for each in behaviors.values()):
         return Ending.FINISHED
-    ended = all(each.saved_at_end for each in behaviors.values())
-    if ended:
-        return Ending.FAILED if failed else Ending.STOPPED
+    if all(each.saved_at_end for each in behaviors.values()):
+        if end == "finished" and ended_by.startswith(ITS_BUDGET):  # that of environment steps
+            return Ending.FINISHED
+        return Ending.FAILED if end == "failed" else Ending.STOPPED
     return Ending.BROKEN_OFF if run.trainer == OURS else Ending.UNKNOWN  # theirs locks nothing
 
 

@@ -14,7 +14,7 @@ import yaml
 from trainer_service.commands.suggest.document import Suggestion, suggestion_of
 from trainer_service.commands.suggest.features import EnvironmentFeatures
 from trainer_service.commands.suggest.probe import probe
-from trainer_service.config import RunOptions, parse_run_options
+from trainer_service.config import RunOptions, load_run_options, parse_run_options
 from trainer_service.config.reading.document import read_document
 from trainer_service.config.reading.merge import merged
 from trainer_service.errors import UserError
@@ -73,16 +73,22 @@ def without_configuration(
     if serves_rank_0():
         return options, []
     layout = RunLayout(Path(saved.results_dir, saved.run_id))
+    if saved.resume and layout.has_run() and not layout.configuration.is_file():
+        raise UserError(
+            f"--resume: '{layout.configuration}' is missing; pass the configuration of the run to learn"
+        )
     if saved.resume or saved.inference:
-        return (_of_run(layout, options, overrides) if layout.configuration.is_file() else options), []
+        if layout.configuration.is_file():
+            return _of_run(layout, options, overrides), []
+        return _built_in(options, overrides), []
     if wanted is False:
-        return options, []
+        return _built_in(options, overrides), []
     if not (is_started or wanted):
         _logger.info(
             "No configuration: simulators that attach learn with ML-Agents' defaults. Use --suggest to look at one "
             "first."
         )
-        return options, []
+        return _built_in(options, overrides), []
     require_run_id(saved.results_dir, saved.run_id, force=saved.force)  # before the look, which takes a while
     found = look_at(options, given, attach_port)
     for line in found.lines():
@@ -93,6 +99,12 @@ def without_configuration(
         _logger.info("The settings are chosen. Start the simulator again to train.")
     text = found.to_yaml()
     return _from_text(text, options, overrides), [SuggestionWriter(text)]
+
+
+def _built_in(options: RunOptions, overrides: Mapping[str, Any]) -> RunOptions:
+    """The options, whose behaviors are of the built-in trainer type. Raises ConfigError if the overrides are not."""
+    load_run_options(None, overrides)
+    return options
 
 
 def look_at(

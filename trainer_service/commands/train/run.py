@@ -15,7 +15,6 @@ import torch
 
 from trainer_service.config import (
     RunOptions,
-    dump_run_options,
     missing_demonstrations,
     plugins_in,
     refused_plugins,
@@ -156,8 +155,6 @@ def _opened(
     warm_starts = read_warm_starts(options, folder, load_source)
     _check_demonstrations_of_resumed(options, warm_starts)
     opponents = read_opponents(options)
-    if folder.writable:
-        folder.write_configuration(dump_run_options(options))
     if stop.requested:
         return folder, None
     if num_workers(options):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -92,6 +93,24 @@ class ReplaySettings(Section):
     demo_share: Share = 0.5
     """With ``demo_path``: the share of demonstrated steps in a minibatch, below 1."""
 
+    def remarks(self) -> Iterator[Remark]:
+        """Yields keys that differ from their defaults and have no effect with this type."""
+        needs = {
+            **dict.fromkeys(("alpha", "beta", "beta_updates"), "type: prioritized"),
+            **dict.fromkeys(("n_sampled_goal", "goal_selection_strategy"), "type: hindsight"),
+        }
+        for key, wanted in needs.items():
+            if f"type: {self.type}" != wanted and self._differs(key):
+                yield Remark((key,), f"has no effect without {wanted}")
+        if self.demo_path is None and self._differs("demo_share"):
+            yield Remark(("demo_share",), "has no effect without demo_path")
+        if self.type in REPLAY_TYPES and self.kwargs is not None:
+            yield Remark(("kwargs",), f"has no effect with type: {self.type}, which is no plugin's")
+
+    def _differs(self, key: str) -> bool:
+        """Whether a key has another value than its default."""
+        return bool(getattr(self, key) != type(self).model_fields[key].default)
+
     @property
     def draws_single_transitions(self) -> bool:
         """Whether it neither draws sequences and sums of n rewards, nor joint transitions of groups."""
@@ -162,6 +181,16 @@ class ReplayHyperparameters(Hyperparameters):
         """Rewards that a target adds up at most."""
         return 1
 
+    @property
+    def first_update(self) -> int:
+        """Agent steps recorded before the first update is made."""
+        return self.learning_starts + math.ceil(self.steps_per_update)
+
+    def remarks(self) -> Iterator[Remark]:
+        yield from super().remarks()
+        for remark in self.replay.remarks():
+            yield Remark(("replay", *remark.location), remark.text)
+
     def contradictions(self, network: NetworkSettings) -> Iterator[Contradiction]:
         yield from super().contradictions(network)
         if network.memory is not None and self.buffer_size < network.memory.sequence_length:
@@ -194,7 +223,7 @@ class SACSettings(ReplayHyperparameters):
     """Share of the critics that moves into their targets at each update."""
 
     init_entcoef: NonNegative = 1.0
-    """Entropy coefficient at the start; it is tuned from there."""
+    """Entropy coefficient at the start; it is tuned from there. 0 means the smallest float, which stays near 0."""
 
     critic_norm: ShapesWeights[CriticNorm] = "none"
     """``batch`` normalizes the inputs of the critics' layers over the minibatch, with present and next steps together,
@@ -261,6 +290,11 @@ class OffPolicyHyperparameters(ReplayHyperparameters):
     def target_steps(self) -> int:
         return self.n_step
 
+    def remarks(self) -> Iterator[Remark]:
+        yield from super().remarks()
+        if self.target_update is not None and self.tau != type(self).model_fields["tau"].default:
+            yield Remark(("tau",), "has no effect with target_update, which copies whole networks")
+
 
 class ActionValueSettings(Section):
     """Hyperparameters of all learners of action values: what targets are, and the share of random actions."""
@@ -320,6 +354,14 @@ class DDPGSettings(NoiseSettings, OffPolicyHyperparameters):
 
     tau: UnitInterval = 0.005
     """Share of the networks that moves into their targets at each update."""
+
+    def remarks(self) -> Iterator[Remark]:
+        yield from super().remarks()
+        if (
+            self.noise_final is None
+            and self.exploration_steps != type(self).model_fields["exploration_steps"].default
+        ):
+            yield Remark(("exploration_steps",), "has no effect without noise_final")
 
 
 class TD3Settings(DDPGSettings):

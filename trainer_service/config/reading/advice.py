@@ -44,7 +44,7 @@ def _first_update(hyper: Hyperparameters) -> tuple[str, int]:
     """The key that decides when a learner first updates its policy, and the agent steps before that."""
     if isinstance(hyper, ReplayHyperparameters):
         is_batch = hyper.learning_starts > hyper.buffer_init_steps
-        return "batch_size" if is_batch else "buffer_init_steps", hyper.learning_starts
+        return "batch_size" if is_batch else "buffer_init_steps", hyper.first_update
     return "buffer_size", hyper.buffer_size if isinstance(hyper, OnPolicyHyperparameters) else 0
 
 

@@ -48,6 +48,8 @@ class Reporter:
         return self._document.at(problem)
 
     def _is_override(self, location: Location) -> bool:
+        if location[-1:] == ("max_steps",) and "max_steps" in self._overrides:
+            return True  # of every behavior
         values: Any = self._overrides
         for part in location:
             if not isinstance(values, Mapping):
@@ -55,4 +57,11 @@ class Reporter:
             if part not in values:
                 return False
             values = values[part]
-        return bool(location) and not isinstance(values, Mapping)
+        return bool(location) and not (isinstance(values, Mapping) and self._is_section(location))
+
+    def _is_section(self, location: Location) -> bool:
+        """Whether the file has a mapping there, with which that of the command line is merged."""
+        values: Any = self._document.values
+        for part in location:
+            values = values.get(part) if isinstance(values, Mapping) else None
+        return isinstance(values, Mapping)

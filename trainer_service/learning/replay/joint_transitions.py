@@ -122,8 +122,8 @@ class JointReplay(ReplayBuffer[JointSample]):
     included; an agent that does not decide there has its next or its final observation. The two differ if agents die,
     join, or decide at different times.
 
-    For each agent index, a joint step takes the bytes of an agent's observations and actions in a TransitionReplay,
-    and 27 more. Every trajectory also takes its final observation.
+    A joint step takes 17 bytes, and for each agent index the bytes of an agent's observations and actions in a
+    TransitionReplay and 23 more. Every trajectory also takes its final observation.
     """
 
     def __init__(

@@ -98,7 +98,7 @@ def import_results(source: Path, run_id: str, *, results_dir: Path) -> Imported:
     }
     with RunFolder.open(results_dir, run_id) as folder:
         ours = CheckpointSettings(run_id=run_id, results_dir=str(results_dir))
-        folder.write_configuration(dump_run_options(options.model_copy(update={"checkpoint_settings": ours})))
+        folder.begin(dump_run_options(options.model_copy(update={"checkpoint_settings": ours})))
         _write(folder, source, [conversion.checkpoint for conversion in conversions.values()])
     return Imported(folder.given, conversions)
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from trainer_service.errors import UserError
 from trainer_service.running.metrics.summary import EPISODE_TAGS, MEMBER_REWARD, SIMULATOR, Summary, histogram
 from trainer_service.running.metrics.writers import SummaryWriter
 from trainer_service.running.runs.files import SaveError, write_atomic
@@ -160,13 +161,13 @@ def json_key(tag: str) -> str:
 
 
 def read_lines(path: Path) -> list[bytes]:
-    """The lines of a file with their ends, none without a file. Raises SaveError where it cannot be read."""
+    """The lines of a file with their ends, none without a file. Raises UserError where it cannot be read."""
     try:
         return path.read_bytes().splitlines(keepends=True)
     except FileNotFoundError:
         return []
     except OSError as error:
-        raise SaveError(path, error) from error
+        raise UserError(f"cannot read '{path}': {error.strerror or error}") from error
 
 
 def _usable(path: Path, lines: list[bytes]) -> list[tuple[int, dict[str, Any]]]:

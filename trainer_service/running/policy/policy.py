@@ -396,7 +396,7 @@ def load_policy(
     Raises:
         UserError: no such run or behavior, or a damaged checkpoint.
     """
-    found = chosen_checkpoints(run_path(run), str(checkpoint))
+    found = chosen_checkpoints(run_path(run), checkpoint)
     if behavior is None and len(found) == 1:
         behavior = next(iter(found))
     if behavior in found:
@@ -431,7 +431,7 @@ def checkpoints_of(run: Path) -> dict[str, Path]:
     return found
 
 
-def chosen_checkpoints(run: Path, which: str) -> dict[str, Path]:
+def chosen_checkpoints(run: Path, which: str | int) -> dict[str, Path]:
     """Finds the chosen checkpoint of every behavior in a run's folder, by behavior.
 
     Args:
@@ -442,7 +442,7 @@ def chosen_checkpoints(run: Path, which: str) -> dict[str, Path]:
     Raises:
         UserError: there is none of that kind.
     """
-    newest = checkpoints_of(run)
+    newest, which = checkpoints_of(run), str(which)
     if which == "last":
         return newest
     if which == "best":

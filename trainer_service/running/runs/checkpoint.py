@@ -170,6 +170,10 @@ def plain_checkpoint(checkpoint: Checkpoint) -> dict[str, Any]:
     }
 
 
+class UnreadableError(UserError):
+    """A file that the system does not give, such as one without a permission: nothing says that it is damaged."""
+
+
 def load_checkpoint(path: Path) -> Checkpoint:
     """Reads a checkpoint onto the CPU.
 
@@ -223,7 +227,9 @@ def read_content(path: Path) -> Any:
         content = read_tensors(path)
     except FileNotFoundError:
         raise UserError(f"checkpoint '{path}' does not exist") from None
-    except (OSError, ArchiveError, TensorFileError) as error:
+    except OSError as error:
+        raise UnreadableError(f"checkpoint '{path}' cannot be read: {error.strerror or error}") from None
+    except (ArchiveError, TensorFileError) as error:
         raise UserError(f"checkpoint '{path}' is damaged: {first_line(error)}{_alternatives(path)}") from None
     if not _is_mlagents(content):
         raise UserError(f"'{path}' is not a checkpoint of this trainer or of ML-Agents{_alternatives(path)}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import shutil
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Self
@@ -51,7 +52,8 @@ class RunFolder(RunLayout):
         """Opens the folder as the flags of the same names ask. Changes nothing before everything is checked.
 
         ``resume`` continues with a run that exists; with it ``force`` has no meaning, so that nothing is lost.
-        ``force`` removes the files of a run of the same id: files that a run writes, no others.
+        ``force`` replaces a run of the same id: its files, no others, are removed when the new run has begun (see
+        ``begin``), and are put back if it never does.
         ``inference`` opens the folder to be read only; it need not exist.
 
         Raises:
@@ -70,8 +72,10 @@ class RunFolder(RunLayout):
                 finish_save(layout.checkpoint(name), layout.replay(name))
             for folder in layout.folders():
                 remove_leftovers(folder)
+            shutil.rmtree(layout.removed, ignore_errors=True)
+            _put_back(layout)  # what a process left that was killed before its run had begun
             if exists and not resume:
-                _remove_run(layout)
+                _put_away(layout)
         except OSError as error:
             lock.release()
             raise SaveError(Path(error.filename or layout.path), error) from error
@@ -95,9 +99,17 @@ class RunFolder(RunLayout):
         """Whether this process may change the folder; it alone may then."""
         return self._lock is not None
 
-    def write_configuration(self, text: str) -> None:
-        """Replaces configuration.yaml. Raises SaveError."""
-        self._write(self.configuration, text)
+    def begin(self, configuration: str) -> None:
+        """Begins the run, when everything fits: writes configuration.yaml, and removes the run that is replaced.
+
+        Before that a start that fails leaves an earlier run as it was. Raises SaveError.
+        """
+        self._write(self.configuration, configuration)
+        if self.replaced.is_dir():
+            count = sum(each.is_file() for each in self.replaced.rglob("*"))
+            self.replaced.rename(self.removed)  # at once: from now on nothing is put back
+            shutil.rmtree(self.removed, ignore_errors=True)
+            _logger.warning("Removed %d files of the earlier run in '%s'.", count, self.path)
 
     def write_status(self, status: TrainingStatus) -> None:
         """Replaces training_status.json, whose paths begin as the user gave the folder. Raises SaveError."""
@@ -141,8 +153,9 @@ class RunFolder(RunLayout):
         return aside
 
     def close(self) -> None:
-        """Releases the lock, so that other processes can write."""
+        """Releases the lock, so that other processes can write. Puts back a run that was not replaced after all."""
         if self._lock is not None:
+            _put_back(self)
             self._lock.release()
 
     def __enter__(self) -> Self:
@@ -188,9 +201,10 @@ def _taken(layout: RunLayout, run_id: str) -> str:
             f"run id '{run_id}' is taken: '{layout.path}' holds an earlier run. Either choose a new --run-id, "
             "use --resume to continue that run, or use --force to overwrite it."
         )
+    ways = "--resume to continue it, " if layout.saved_behaviors() else ""
     return (
         f"run id '{run_id}' is taken: '{layout.path}' holds an earlier run, but nothing was learned in it yet. "
-        "Use --force to overwrite it, --resume to continue it, or choose a new --run-id."
+        f"Use --force to overwrite it, {ways}or choose a new --run-id."
     )
 
 
@@ -240,12 +254,28 @@ def _locked(layout: RunLayout, run_id: str) -> FileLock:
         ) from None
 
 
-def _remove_run(layout: RunLayout) -> None:
-    """Removes the files of an earlier run, and the folders that are empty then."""
-    files = list(layout.files())
-    for file in files:
-        file.unlink()
+def _put_away(layout: RunLayout) -> None:
+    """Moves the files of an earlier run to where they wait, and removes the folders that are empty then."""
+    for file in list(layout.files()):
+        _move(file, layout.replaced / file.relative_to(layout.path))
     for folder in layout.subfolders():
         if not any(folder.iterdir()):
             folder.rmdir()
-    _logger.warning("Removed %d files of the earlier run in '%s'.", len(files), layout.path)
+
+
+def _put_back(layout: RunLayout) -> None:
+    """Moves the files of a run that waits to be replaced back, if there is one. Newer logs stay, after older lines."""
+    if not layout.replaced.is_dir():
+        return
+    for file in [each for each in layout.replaced.rglob("*") if each.is_file()]:
+        target = layout.path / file.relative_to(layout.replaced)
+        if target.suffix == ".log" and target.is_file():
+            with file.open("ab") as older:
+                older.write(target.read_bytes())
+        _move(file, target)
+    shutil.rmtree(layout.replaced)
+
+
+def _move(file: Path, target: Path) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    file.replace(target)

@@ -22,7 +22,9 @@ RESULTS = Path("results")
 LOCK = ".lock"
 _SET_ASIDE = "set-aside"
 """Prefix of folders for files of a resumed run that are newer than the step it resumed from."""
-_FAILED_START = frozenset({LOCK, "configuration.yaml", "run_logs"})
+_REPLACED, _REMOVED = ".replaced", ".removed"
+"""Folders of the files that ``--force`` replaces: until the new run has begun, and while they are removed."""
+_FAILED_START = frozenset({LOCK, "configuration.yaml", "run_logs", _REMOVED})
 """Files that a start leaves which ended before its first agent came: nothing of value."""
 _ROOT_FILES = (
     "configuration.yaml", "suggested.yaml", "metrics.jsonl", "evaluations.jsonl", "film-[0-9]*.gif", "report.html",
@@ -103,6 +105,7 @@ class RunLayout:
           bundle/<behavior>/policy.*                what ``export --bundle`` writes
           <member>.onnx, <member>/                  models of a heterogeneous group's members; states are in <group>/
           set-aside-<n>/<behavior>/                 newer states, after --resume from an older checkpoint
+          .replaced/                                files of the run that --force replaces, until the new one has begun
 
     ML-Agents' states end in ``.pt``; they can be read too.
     """
@@ -111,6 +114,10 @@ class RunLayout:
         self.path = path
         self.lock = self.path / LOCK
         """The file that the writing process keeps locked."""
+        self.replaced = self.path / _REPLACED
+        """Where the files of a run that is to be replaced wait."""
+        self.removed = self.path / _REMOVED
+        """Where they are removed."""
         self.configuration = self.path / "configuration.yaml"
         """All options of the run, YAML."""
         self.suggestion = self.path / "suggested.yaml"
@@ -317,11 +324,11 @@ def _numbered_in(folder: Path) -> dict[int, list[Path]]:
 
 
 def _subfolders(path: Path) -> list[Path]:
-    return (
-        [entry for entry in path.iterdir() if entry.is_dir() and not entry.is_symlink()]
-        if path.is_dir()
-        else []
-    )
+    """The folders in a folder, without links to others, and without the files of a run that is replaced."""
+    if not path.is_dir():
+        return []
+    entries = (entry for entry in path.iterdir() if entry.name not in (_REPLACED, _REMOVED))
+    return [entry for entry in entries if entry.is_dir() and not entry.is_symlink()]
 
 
 def _present(folder: Path, patterns: Iterable[str]) -> Iterator[Path]:

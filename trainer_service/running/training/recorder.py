@@ -190,15 +190,19 @@ class Recorder:
                 except Exception as error:  # one device that is lost, or one bug, is not to cost the others
                     failures.append(error)
             try:
+                if failures:  # which a reader has to know of first
+                    end, ended_by = "failed", str(failures[0])
                 ending = {"end": end, "ended_by": ended_by}
                 self._folder.write_timers(self._timers.to_json({**_versions(), **ending}))
             except SaveError as error:
                 failures.append(error)
         self._saving.close()
-        for writer in self._writers:
-            writer.close(end)
-        for writer in self._writers:
-            writer.join()
+        endings: list[Callable[[], None]] = [partial(writer.close, end) for writer in self._writers]
+        for finish in endings + [writer.join for writer in self._writers]:
+            try:
+                finish()
+            except SaveError as error:  # a file of summaries, without which the run continued before
+                self._warn_once(str(error))
         for failure in failures[1:]:
             _logger.error("%s", failure, exc_info=None if isinstance(failure, UserError) else failure)
         if failures:

@@ -174,10 +174,12 @@ class Run:
                 env_steps.budget,
             )
         end: RunEnd = "failed" if error is not None else "interrupted" if self.stop.signalled else "finished"
-        self.recorder.finish(list(self.behaviors.values()), end, self._ended_by(error))
-        if self.evaluator is not None:
-            self.evaluator.finish()
-        self.callbacks.on_run_end()
+        try:
+            self.recorder.finish(list(self.behaviors.values()), end, self._ended_by(error))
+        finally:
+            if self.evaluator is not None:
+                self.evaluator.finish()
+            self.callbacks.on_run_end()
 
     def _ended_by(self, error: BaseException | None) -> str:
         """Returns the reason why the run ended."""
@@ -300,6 +302,8 @@ class RunFactory:
                 )
             self._set_threads([*behaviors.values(), behavior])
             self._start(behavior, writers)
+            if folder.writable:
+                folder.begin(dump_run_options(_as_repeated(options)))
             behavior.prepare()
             _describe_settings(writers, behavior, throttled)
             return behavior
@@ -509,6 +513,13 @@ class RunFactory:
             initialize(behavior, start.checkpoint_for(behavior, seed))
             source = behavior.settings.init_path or saved.initialize_from
             _logger.info("Starting '%s' from step 0 with the weights of '%s'.", name, source)
+
+
+def _as_repeated(options: RunOptions) -> RunOptions:
+    """The options without those of one start, which would overwrite a run or need one if the file is used again."""
+    once = {"resume": False, "force": False, "inference": False, "load_model": False, "train_model": False}
+    saved = options.checkpoint_settings.model_copy(update=once)
+    return options.model_copy(update={"checkpoint_settings": saved})
 
 
 def _is_async(options: RunOptions) -> bool:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 from trainer_service.config import RunOptions, TrainerSettings
 from trainer_service.config.hyperparameters.common import GroupSettings
 from trainer_service.errors import UserError
-from trainer_service.running.runs.checkpoint import Checkpoint, load_checkpoint
+from trainer_service.running.runs.checkpoint import Checkpoint, UnreadableError, load_checkpoint
 from trainer_service.running.runs.files import write_atomic
 from trainer_service.running.runs.folder import RunFolder
 from trainer_service.running.runs.layout import NEWEST, RunLayout, existing_state
@@ -210,6 +210,8 @@ def _newest(folder: RunFolder, name: str, load: LoadSource) -> WarmStart:
     for path in [newest, *numbered]:
         try:
             start = WarmStart(load(path), path, is_resume=True)
+        except UnreadableError:
+            raise
         except UserError as error:
             reasons.append(str(error))
             continue

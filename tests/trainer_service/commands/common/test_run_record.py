@@ -96,6 +96,14 @@ def test_event_files_count_where_there_are_no_metrics(tmp_path: Path) -> None:
     assert run.curves["Ball"]["policy_loss"].values.tolist() == [0.5]
 
 
+def test_a_run_without_a_summary_is_ours_by_its_log(tmp_path: Path) -> None:
+    folder = tmp_path / "ours"
+    write_events(folder / "Ball", 1, 100.0, (110.0, 1000, REWARD, 1.0))
+    (folder / "run_logs").mkdir()
+    (folder / "run_logs/trainer.log").touch()
+    assert read_run(folder).trainer == OURS
+
+
 def test_event_files_of_resumed_runs_make_one_curve(tmp_path: Path) -> None:
     folder = tmp_path / "theirs"
     write_events(folder / "Ball", 1, 100.0, (110.0, 1000, REWARD, 1.0), (120.0, 2000, REWARD, 2.0))

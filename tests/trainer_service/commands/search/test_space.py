@@ -131,7 +131,11 @@ def test_values_lie_over_the_configuration() -> None:
         ),
         (
             {BATCH: {"low": 0.5, "high": 64}},
-            f"space.yaml: {BATCH}: expected a whole number, got 0.5",
+            f"space.yaml: {BATCH}: expected a whole number, got 0.5; say int: true",
+        ),
+        (
+            {BATCH: {"low": 16, "high": 64}},
+            f"space.yaml: {BATCH}: expected a whole number, got 31.2788745368; say int: true",
         ),
         (
             {"behaviors.Basci.max_steps": {"choices": [1, 2]}},

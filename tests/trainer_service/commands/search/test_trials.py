@@ -222,6 +222,12 @@ def test_failed_trial_says_why_and_others_go_on(tmp_path: Path, caplog: pytest.L
     assert result.best.number == 1
 
 
+def test_sweep_whose_trials_all_fail_fails(tmp_path: Path) -> None:
+    place = FakePlace(lambda *_: Plan([], exit_code=3, ended_by=None))
+    with pytest.raises(UserError, match="all 2 trials failed; the last one: "):
+        run(tmp_path / "s", place, trials=2)
+
+
 def test_trial_without_summaries_has_no_score(tmp_path: Path) -> None:
     plans = iter([Plan([None] * 9), nine_of(1.0)])
     result = run(tmp_path / "s", FakePlace(lambda *_: next(plans)), trials=2)

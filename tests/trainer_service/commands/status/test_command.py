@@ -70,6 +70,7 @@ def test_a_run_that_goes_on_is_running(status) -> None:
     ("how", "why", "steps", "state", "code"),
     [
         ("finished", "its budget, which is used up", 1000, "finished", 0),
+        ("finished", "its budget of environment steps (max_env_steps), which is used up", 400, "finished", 0),
         ("finished", "stop: wall_clock, 1 s, is over", 400, "stopped early", 0),
         ("interrupted", "SIGTERM", 400, "stopped early", 0),
         ("failed", "simulator 0: exited with code 7", 400, "failed", 1),

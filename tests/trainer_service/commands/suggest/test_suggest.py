@@ -75,8 +75,35 @@ def test_a_run_resumed_without_its_configuration_keeps_it(
     )
     assert said.code == 0, said.err
     before["behaviors"]["Basic"]["max_steps"] = 200
-    before["checkpoint_settings"]["resume"] = True
     assert configuration(workplace / "results" / "own") == before
+
+
+def test_settings_of_the_command_line_are_those_of_the_suggested_trainer_type(
+    mlagents_style, workplace: Path
+) -> None:
+    line = ("learn", "--env=gym:Pendulum-v1", "--run-id=own", "--seed=1", "--set")
+    said = mlagents_style(*line, "default_settings.hyperparameters.buffer_init_steps=150", "--max-steps=200")
+    assert said.code == 0, said.err
+    behavior = "behaviors.Pendulum-v1"
+    said = mlagents_style(*line, f"{behavior}.hyperparameters.policy_delay=2", "--max-steps=250", "--resume")
+    assert said.code == 0, said.err
+    used = configuration(workplace / "results" / "own")["behaviors"]["Pendulum-v1"]["hyperparameters"]
+    assert (used["buffer_init_steps"], used["policy_delay"]) == (150, 2)
+    line = ("learn", "--env=gym:Pendulum-v1", "--run-id=plain", "--no-suggest", "--set")
+    said = mlagents_style(*line, f"{behavior}.hyperparameters.policy_delay=2")
+    assert said.code == 2
+    assert "unknown key: 'policy_delay' is a key of sac, crossq, td3, not of ppo" in said.err
+
+
+def test_a_run_without_its_configuration_needs_one(mlagents_style, configure, workplace: Path) -> None:
+    config = configure("Basic", max_steps=100, hyperparameters={"batch_size": 16, "buffer_size": 64})
+    assert mlagents_style("learn", config, "--env=sim:basic", "--run-id=own").code == 0
+    written = workplace / "results/own/configuration.yaml"
+    written.unlink()
+    said = mlagents_style("learn", "--env=sim:basic", "--run-id=own", "--resume")
+    assert said.code == 2
+    assert "configuration.yaml' is missing; pass the configuration of the run to learn" in said.err
+    assert not written.exists()
 
 
 def test_a_taken_run_id_is_refused_before_the_environment_is_looked_at(

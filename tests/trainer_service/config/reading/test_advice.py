@@ -34,6 +34,30 @@ Load = Callable[..., LoadedOptions]
             "hyperparameters.share: full: agents that share an actor change each other's policy",
         ),
         (
+            "trainer_type: dqn, hyperparameters: {replay: {alpha: 0.9}}",
+            "hyperparameters.replay.alpha: has no effect without type: prioritized",
+        ),
+        (
+            "trainer_type: sac, hyperparameters: {replay: {type: prioritized, n_sampled_goal: 8}}",
+            "hyperparameters.replay.n_sampled_goal: has no effect without type: hindsight",
+        ),
+        (
+            "trainer_type: sac, hyperparameters: {replay: {demo_share: 0.3}}",
+            "hyperparameters.replay.demo_share: has no effect without demo_path",
+        ),
+        (
+            "trainer_type: sac, hyperparameters: {replay: {kwargs: {a: 1}}}",
+            "hyperparameters.replay.kwargs: has no effect with type: uniform",
+        ),
+        (
+            "trainer_type: dqn, hyperparameters: {tau: 0.5, target_update: 100}",
+            "hyperparameters.tau: has no effect with target_update",
+        ),
+        (
+            "trainer_type: td3, hyperparameters: {exploration_steps: 100}",
+            "hyperparameters.exploration_steps: has no effect without noise_final",
+        ),
+        (
             "trainer_type: random, hyperparameters: {batch_size: 2}",
             "hyperparameters.batch_size: has no effect: random actions learn nothing",
         ),
@@ -83,13 +107,13 @@ def test_other_sections_cause_warnings_too(load: Load, text: str, advice: str) -
         (
             "trainer_type: sac, max_steps: 500, hyperparameters: {buffer_init_steps: 501}",
             "buffer_init_steps",
-            501,
+            502,
         ),
-        ("trainer_type: dqn, max_steps: 127, hyperparameters: {buffer_init_steps: 5}", "batch_size", 128),
+        ("trainer_type: dqn, max_steps: 127, hyperparameters: {buffer_init_steps: 5}", "batch_size", 129),
         (
             "trainer_type: qmix, max_steps: 500, hyperparameters: {batch_size: 200, group_size: 3}",
             "batch_size",
-            600,
+            601,
         ),
     ],
 )
@@ -109,7 +133,7 @@ def test_a_run_that_ends_before_its_first_update_is_named(
     [
         "behaviors: {A: {max_steps: 10240}}",
         "behaviors: {A: {max_steps: 0}}",
-        "behaviors: {A: {trainer_type: sac, max_steps: 128}}",
+        "behaviors: {A: {trainer_type: sac, max_steps: 129}}",
         "behaviors: {A: {trainer_type: random, max_steps: 1}}",
         "behaviors: {A: {max_steps: 5}}\ncheckpoint_settings: {inference: true}",
         "behaviors: {A: {max_steps: 20000}}\ndefault_settings: {max_steps: 5}",

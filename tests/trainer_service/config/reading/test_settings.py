@@ -81,6 +81,10 @@ def test_an_empty_value_is_null() -> None:
     [
         ("behaviors.Walker.max_stepz=5", "command line: behaviors.Walker.max_stepz: unknown key"),
         ("env_settings.num_envs=many", "command line: env_settings.num_envs: expected a whole number"),
+        (
+            "behaviors.Walker.max_steps={a: 1}",
+            "command line: behaviors.Walker.max_steps: expected a whole number, got a mapping",
+        ),
         ("behaviors.Walkr.max_steps=5", "the file does not list (did you mean 'Walker'?)"),
     ],
 )

@@ -21,6 +21,7 @@ from trainer_service.config import HYPERPARAMETERS
 from trainer_service.running.behaviors.saving import checkpoint_of
 from trainer_service.running.interop.onnx_export import export_policy
 from trainer_service.running.policy import Policy
+from unity_bridge.specs import ActionSpec
 
 PRIORITIZED = {"type": "prioritized", "beta_updates": 10}
 
@@ -61,7 +62,7 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
         {"replay": PRIORITIZED, "n_step": 2, "dueling": True},
         {"target_update": 3, "double": False, "exploration_unit": "episodes", "exploration_steps": 90},
     ],
-    "sac": [{"replay": PRIORITIZED, "policy_delay": 3}, {"critic_norm": "batch"}],
+    "sac": [{"replay": PRIORITIZED, "policy_delay": 3}, {"critic_norm": "batch"}, {"init_entcoef": 0}],
     "ddpg": [{"replay": PRIORITIZED, "noise": "gaussian", "noise_final": 0.01, "exploration_steps": 150}],
     "td3": [{"replay": PRIORITIZED, "policy_delay": 3, "n_step": 2}],
     "maddpg": [
@@ -97,6 +98,16 @@ def test_a_variant_goes_on_bit_for_bit(
     straight = assert_resumes_exactly(
         partial(make_behavior, settings, actions), ShortEpisodes(actions), tmp_path, 9 * DECISIONS, more=9
     )
+    assert straight.updates > 0
+
+
+@pytest.mark.parametrize("memory", [None, "gru", "lstm"])
+@pytest.mark.parametrize("share", ["none", "full"])
+def test_noise_that_drifts_goes_on_beside_a_memory(tmp_path: Path, memory: str | None, share: str) -> None:
+    settings = settings_for("maddpg", memory, False, noise="ou", share=share)
+    actions = ActionSpec(continuous_size=2)
+    make = partial(make_behavior, settings, actions)
+    straight = assert_resumes_exactly(make, ShortEpisodes(actions), tmp_path, 9 * DECISIONS, more=9)
     assert straight.updates > 0
 
 

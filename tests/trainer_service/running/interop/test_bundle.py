@@ -250,7 +250,8 @@ def test_a_bundle_is_replaced_by_the_next_one_and_removed_with_its_run(tmp_path:
     assert "onnxruntime" in (place / "policy.py").read_text()
     assert (place / "notes.txt").read_text() == "mine"
     (place / "notes.txt").unlink()
-    RunFolder.open(tmp_path, "run", force=True).close()
+    with RunFolder.open(tmp_path, "run", force=True) as again:
+        again.begin("")
     assert not list(folder.path.iterdir())
 
 

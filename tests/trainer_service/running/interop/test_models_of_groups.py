@@ -125,7 +125,8 @@ def test_members_are_loaded_and_exported_by_name(workplace: Path) -> None:
     assert set(best) == {root / each / "best.onnx" for each in ("Leader", "Runner")}
     assert folder.saved_behaviors() == ["Pursuit"]
     folder.close()
-    RunFolder.open("results", "run", force=True).close()
+    with RunFolder.open("results", "run", force=True) as again:
+        again.begin("")
     assert not list(root.iterdir())
 
 

@@ -113,9 +113,38 @@ def test_force_leaves_what_a_user_put_there(tmp_path: Path) -> None:
         "keep/deeper/checkpoint.safetensors",
     )
     fill(tmp_path / "run", *OURS, *users)
-    RunFolder.open(tmp_path, "run", force=True).close()
+    with RunFolder.open(tmp_path, "run", force=True) as folder:
+        folder.begin("new")
     left = {name for name, content in snapshot(tmp_path / "run").items() if content is not None}
-    assert left == set(users)
+    assert left == {*users, "configuration.yaml"}
+    assert (tmp_path / "run/configuration.yaml").read_text() == "new"
+
+
+def test_force_keeps_the_earlier_run_until_the_new_one_has_begun(tmp_path: Path) -> None:
+    fill(tmp_path / "run", *OURS)
+    before = snapshot(tmp_path)
+    with RunFolder.open(tmp_path, "run", force=True) as folder:
+        assert folder.states() == {}
+        fill(folder.path, "metrics.jsonl", "run_logs/trainer.log")
+        (folder.path / "run_logs/trainer.log").write_text("\nno such scene")
+    after = snapshot(tmp_path)
+    assert after.pop("run/run_logs/trainer.log") == b"run_logs/trainer.log\nno such scene"
+    assert after == {name: content for name, content in before.items() if name in after}
+    assert before.keys() - after.keys() <= {
+        "run/run_logs/trainer.log",
+        *(each for each in before if "4711" in each),
+    }
+
+
+def test_a_start_that_was_killed_has_replaced_nothing(tmp_path: Path) -> None:
+    fill(tmp_path / "run", "Ball/checkpoint.safetensors")
+    killed = RunFolder.open(tmp_path, "run", force=True)
+    assert killed._lock is not None
+    killed._lock.release()
+    with pytest.raises(UserError, match="is taken"):
+        RunFolder.open(tmp_path, "run")
+    with RunFolder.open(tmp_path, "run", resume=True) as folder:
+        assert list(folder.states()) == ["Ball"]
 
 
 @pytest.mark.skipif(os.name != "posix", reason="links to folders need rights elsewhere")
@@ -123,7 +152,8 @@ def test_force_does_not_follow_links_out_of_the_run(tmp_path: Path) -> None:
     fill(tmp_path / "elsewhere", "checkpoint.safetensors")
     fill(tmp_path / "run", "configuration.yaml")
     (tmp_path / "run" / "Ball").symlink_to(tmp_path / "elsewhere", target_is_directory=True)
-    RunFolder.open(tmp_path, "run", force=True).close()
+    with RunFolder.open(tmp_path, "run", force=True) as folder:
+        folder.begin("new")
     assert (tmp_path / "elsewhere" / "checkpoint.safetensors").exists()
 
 
@@ -148,7 +178,7 @@ def test_inference_changes_nothing(tmp_path: Path) -> None:
     before = snapshot(tmp_path)
     with RunFolder.open(tmp_path, "run", inference=True, force=True) as run:
         assert not run.writable
-        for write in (run.write_configuration, run.write_timers):
+        for write in (run.begin, run.write_timers):
             with pytest.raises(RuntimeError, match="read only"):
                 write("x")
         with pytest.raises(RuntimeError, match="read only"):
@@ -194,7 +224,7 @@ def test_a_run_has_one_writer(tmp_path: Path) -> None:
 
 def test_a_failed_start_does_not_take_the_run_id(tmp_path: Path) -> None:
     with RunFolder.open(tmp_path, "run") as failed:
-        failed.write_configuration("x")
+        failed.begin("x")
         fill(failed.path, "run_logs/Player-0.log")
     with pytest.raises(UserError, match=r"no run 'run' in '.*': its folder exists, but the run ended"):
         RunFolder.open(tmp_path, "run", resume=True)

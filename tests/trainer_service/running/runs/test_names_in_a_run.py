@@ -20,6 +20,7 @@ RUN = RunLayout(Path("results/run"))
 OF_A_RUN = {
     "lock", "configuration", "metrics", "evaluations", "film", "report", "run_logs", "status", "timers", "trainer_log",
     "player_log", "tracker", "next_set_aside", "job_log", "suggestion", "bundle",
+    "replaced", "removed",
 }  # fmt: skip
 OF_A_BEHAVIOR = {"behavior", "checkpoint", "best", "replay", "replay_rows", "numbered", "final_model"}
 
@@ -30,7 +31,7 @@ def paths_of_a_run(layout: RunLayout) -> Iterator[Path]:
     yield from (layout.run_logs, layout.bundle, layout.status, layout.timers, layout.trainer_log)
     yield from (layout.player_log(0), layout.tracker("wandb"), layout.job_log, layout.suggestion)
     yield from (layout.film(0), layout.film(500_000), layout.next_set_aside(), layout.path / "set-aside-12")
-    yield layout.path / "wandb"
+    yield from (layout.path / "wandb", layout.replaced, layout.removed)
 
 
 def paths_of_a_behavior(layout: RunLayout, name: str) -> Iterator[Path]:

@@ -61,7 +61,7 @@ def metrics_of(trainer_type: str) -> set[str]:
 def counts(replay: Path) -> np.ndarray:
     """Steps that were recorded and updates that were made, over the whole run. [2]"""
     with np.load(replay, allow_pickle=False) as arrays:
-        found: np.ndarray = arrays["schedules"][:2]
+        found: np.ndarray = arrays["schedules"][0, :2]
     return found
 
 

@@ -16,6 +16,7 @@ from recorded_runs import behavior_of, listed, recorder_of, stored, write_at
 from trainer_service.config import parse_run_options
 from trainer_service.running.behaviors.saving import checkpoint_of
 from trainer_service.running.curriculum import Curriculum, LessonHistory, LessonState, Progress
+from trainer_service.running.metrics import RunEnd, Summary, SummaryWriter
 from trainer_service.running.metrics.console import Console
 from trainer_service.running.metrics.tensorboard import TensorBoardWriter
 from trainer_service.running.metrics.timers import Timers
@@ -62,6 +63,41 @@ def test_a_full_disk_costs_a_warning_and_no_checkpoint(
             records.finish([ball])
     assert saved_step(folder) == 100
     assert not list(folder.path.rglob("*.tmp"))
+
+
+def test_an_end_that_was_not_saved_is_the_end_of_the_run(
+    folder: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ball = behavior_of()
+    records = recorder_of(folder, ball)
+    write_at(records, ball, 100)
+    monkeypatch.setattr(ball.learner, "state_dict", lambda: 1 // 0)
+    write_at(records, ball, 150)
+    with pytest.raises(ZeroDivisionError):
+        records.finish([ball], "finished", "its budget, which is used up")
+    told = json.loads(folder.timers.read_text())["metadata"]
+    assert (told["end"], told["ended_by"]) == ("failed", "integer division or modulo by zero")
+
+
+class Full(SummaryWriter):
+    """A writer whose file finds no room at its end."""
+
+    def write(self, summary: Summary) -> None: ...
+
+    def close(self, end: RunEnd) -> None:
+        raise SaveError(Path("events"), OSError(28, "No space left on device"))
+
+
+def test_a_file_of_summaries_that_is_full_costs_no_other_end(
+    folder: RunFolder, caplog: pytest.LogCaptureFixture
+) -> None:
+    ball = behavior_of()
+    records = recorder_of(folder, ball)
+    records._writers = [Full(), *records._writers]
+    write_at(records, ball, 100)
+    records.finish([ball])
+    assert "cannot write 'events': No space left on device" in caplog.text
+    assert json.loads(folder.timers.read_text())["metadata"]["end"] == "finished"
 
 
 def test_weights_that_are_not_finite_never_replace_good_ones(folder: RunFolder) -> None:

@@ -114,6 +114,20 @@ def test_a_run_with_a_damaged_checkpoint_resumes_from_the_previous(train, saved:
     assert {f"Treadmill-{AT_AN_UPDATE}.safetensors", f"Treadmill-{AT_AN_UPDATE}.onnx"} <= aside
 
 
+def test_a_checkpoint_that_the_system_does_not_give_is_left_alone(
+    saved: Path, mlagents_style, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def locked(path: Path) -> None:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr("trainer_service.running.runs.checkpoint.read_values", locked)
+    said = mlagents_style("learn", "config.yaml", "--env=sim:basic", "--run-id=run", "--resume")
+    assert said.code == 2
+    assert f"checkpoint '{saved}/checkpoint.safetensors' cannot be read: Permission denied" in said.err
+    assert "damaged" not in said.err
+    assert not Path("results/run/set-aside-1").exists()
+
+
 def test_a_run_without_readable_checkpoints_is_refused_untouched(train, saved: Path, mlagents_style) -> None:
     for path in saved.glob("*.safetensors"):
         flip(path)
@@ -129,6 +143,53 @@ def test_a_run_without_readable_checkpoints_is_refused_untouched(train, saved: P
     said = mlagents_style("learn", "config.yaml", "--env=sim:basic", "--run-id=run", "--resume")
     assert said.code == 2
     assert "holds no checkpoint to continue from" in said.err
+
+
+REFUSED_STARTS = {
+    "another scene": (["--env=sim:3dball"], {}),
+    "no such scene": (["--env=sim:bsic"], {}),
+    "other networks": ([], {"network_settings": {"hidden_units": 12}}),
+    "another trainer type": ([], {"trainer_type": "dqn", "hyperparameters": {}}),
+}
+
+
+@pytest.mark.parametrize(
+    ("flag", "change"),
+    [
+        *(("--resume", each) for each in REFUSED_STARTS),
+        *(("--force", each) for each in list(REFUSED_STARTS)[:2]),
+    ],
+)
+def test_a_refused_start_leaves_the_run_as_it_was(
+    mlagents_style, configure, workplace: Path, flag: str, change: str
+) -> None:
+    arguments, settings = REFUSED_STARTS[change]
+    given = {"max_steps": 100, "hyperparameters": {"batch_size": 16, "buffer_size": 64}}
+    line = ("learn", configure("Basic", **given), "--run-id=run")
+    assert mlagents_style(*line, "--env=sim:basic").code == 0
+
+    def files() -> dict[Path, bytes]:
+        kept = (path for path in Path("results/run").rglob("*") if "run_logs" not in path.parts)
+        return {path: path.read_bytes() for path in kept if path.is_file() and path.name != ".lock"}
+
+    before = files()
+    configure("Basic", **{**given, **settings})
+    assert mlagents_style(*line, "--env=sim:basic", *arguments, flag).code == 2
+    assert files() == before
+    said = mlagents_style("learn", "--run-id=run", "--resume", "--max-steps=150")
+    assert said.code == 0, said.err
+    assert "Resuming 'Basic' from step " in said.out
+
+
+def test_the_configuration_of_a_run_starts_another_and_overwrites_none(train, mlagents_style) -> None:
+    train("run", EPISODE)
+    train("run", EPISODE, "--force")
+    train("run", 2 * EPISODE, "--resume")
+    configuration = "results/run/configuration.yaml"
+    assert mlagents_style("learn", configuration, "--run-id=again").code == 0
+    said = mlagents_style("learn", configuration)
+    assert said.code == 2
+    assert "run id 'run' is taken" in said.err
 
 
 def test_resuming_from_an_older_checkpoint_keeps_the_newer(train, saved: Path) -> None:

@@ -140,7 +140,8 @@ class SAC(ReplayLearner[TransitionMinibatch]):
                 f"got {shard.world}"
             )
         parts = len(self._branches) + (self._continuous_size > 0)
-        self._log_alpha = nn.Parameter(torch.full((parts,), hyper.init_entcoef, device=device).log())
+        start = max(hyper.init_entcoef, torch.finfo(torch.float32).tiny)
+        self._log_alpha = nn.Parameter(torch.full((parts,), start, device=device).log())
         betas = _BETAS_WITHOUT_TARGETS if normalized else BETAS
         self._policy_optimizer = make_optimizer(self._policy.parameters(), hyper, shard, betas=betas)
         self._critic_optimizer = make_optimizer(self._critics.parameters(), hyper, shard, betas=betas)
@@ -168,7 +169,8 @@ class SAC(ReplayLearner[TransitionMinibatch]):
                 updates.report(means)
             updates.finish_step(errors)
             updates.clone()
-        return {**updates.metrics(self._named(updates.means())), **updates.learn_rewards()}
+        own = {**self._named(updates.means()), **self.replay.metrics()}
+        return {**updates.metrics(own), **updates.learn_rewards()}
 
     def _step(
         self, batch: TransitionMinibatch, updates: ReplayUpdate[TransitionMinibatch], improves: bool

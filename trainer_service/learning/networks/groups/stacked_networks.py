@@ -72,7 +72,7 @@ class StackedNetworks(AgentNetworks):
         inputs, ids = self._inputs(observations), observations[-1]
         # Every network computes every row: a step is small, and exported models do the same.
         features = self._selected(self.body.of, inputs, ids)
-        remembered, next_memories = self.memory.step(features, memories, ids)
+        remembered, next_memories = self.memory.step(features, memories[:, : self.memory.size], ids)
         return self.own(self._selected(self.output.of, remembered, ids), ids), next_memories
 
     def group_outputs(self, seen: GroupInput) -> Tensor:

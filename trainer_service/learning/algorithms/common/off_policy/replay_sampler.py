@@ -198,15 +198,16 @@ class ReplaySampler(Generic[SampleT]):
         """The buffer and the progress of each schedule, if they are saved."""
         if not self._saves:
             return None
-        counts = [count for schedule in self._schedules for count in (schedule.steps, schedule.updates)]
-        return {**self.buffer.state(), "schedules": np.array(counts, np.int64)}
+        schedules = np.array([schedule.state() for schedule in self._schedules], np.float64)
+        return {**self.buffer.state(), "schedules": schedules}
 
     def load_replay_state(self, state: Mapping[str, NDArray[Any]]) -> None:
         """Restores the buffer. Raises KeyError or ValueError if it does not fit."""
         self.buffer.load_state(state)
-        counts = state["schedules"].reshape(-1, 2).tolist()
-        for schedule, (steps, updates) in zip(self._schedules, counts, strict=True):
-            schedule.steps, schedule.updates = steps, updates
+        saved = state["schedules"]  # pairs, one after the other, in older files
+        rows = saved.reshape(-1, 2) if saved.ndim == 1 else saved
+        for schedule, own in zip(self._schedules, rows, strict=True):
+            schedule.load_state(own.tolist())
 
 
 def make_sampler(

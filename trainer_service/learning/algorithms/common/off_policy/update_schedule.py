@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from trainer_service.config.hyperparameters.off_policy import OffPolicyHyperparameters
 
 
@@ -9,6 +11,9 @@ class UpdateSchedule:
     """A schedule of one update for a number of recorded steps, after enough steps for sampling.
 
     Earlier steps do not count, so that learning never begins with a burst of updates from little data.
+
+    The counts of a resumed run continue if its settings are as before. Otherwise the new ones hold from the resumed
+    step on: nothing that was recorded earlier is due, or counts against later updates.
     """
 
     def __init__(self, start: int, steps_per_update: float) -> None:
@@ -29,6 +34,19 @@ class UpdateSchedule:
         """Number of due updates."""
         earned = int(max(self.steps - self._start, 0) / self._steps_per_update)
         return max(earned - self.updates, 0)
+
+    def state(self) -> tuple[float, float, float, float]:
+        """Steps and updates, and the settings under which they were counted."""
+        return self.steps, self.updates, self._start, self._steps_per_update
+
+    def load_state(self, state: Sequence[float]) -> None:
+        """Restores ``state()``; of older runs steps and updates alone, counted under the present settings."""
+        steps, updates, *settings = state
+        if not settings or settings == [self._start, self._steps_per_update]:
+            self.steps, self.updates = int(steps), int(updates)
+            return
+        has_begun = steps >= settings[0]
+        self.steps, self.updates = self._start if has_begun else min(int(steps), self._start), 0
 
 
 def target_tau(hyper: OffPolicyHyperparameters, updates: int) -> float:

@@ -114,9 +114,43 @@ def test_everything_that_learns_from_it_keeps_its_own_pace() -> None:
     slow.updates = 1
     saved = experience.replay_state()
     assert saved is not None
-    assert saved["schedules"].tolist() == [18, 0, 18, 1]
+    assert saved["schedules"].tolist() == [[18, 0, 10, 2], [18, 1, 10, 4]]
     other = UpdateSchedule(10, 4.0)
     replay(other).load_replay_state(saved)
     assert (other.steps, other.updates) == (18, 1)
     with pytest.raises(ValueError, match="longer"):
         replay().load_replay_state(saved)
+
+
+@pytest.mark.parametrize(
+    ("start", "rate", "after", "due"),
+    [
+        (10, 2.0, 4, 2),  # as before: the counts continue
+        (10, 8.0, 8, 1),  # slower: no pause
+        (10, 1.0, 4, 4),  # faster: no burst
+        (500, 2.0, 4, 2),  # learning has begun
+    ],
+)
+def test_new_settings_of_a_resumed_run_hold_from_its_step_on(
+    start: int, rate: float, after: int, due: int
+) -> None:
+    before, resumed = UpdateSchedule(10, 2.0), UpdateSchedule(start, rate)
+    before.steps, before.updates = 1010, 500
+    resumed.load_state(before.state())
+    resumed.steps += after
+    assert resumed.due == due
+
+
+def test_a_later_start_of_a_run_that_has_not_begun_is_waited_for() -> None:
+    before, resumed = UpdateSchedule(100, 1.0), UpdateSchedule(50, 1.0)
+    before.steps = 40
+    resumed.load_state(before.state())
+    assert (resumed.steps, resumed.due) == (40, 0)
+    resumed.steps += 15
+    assert resumed.due == 5
+
+
+def test_counts_of_older_files_continue() -> None:
+    schedule = UpdateSchedule(10, 2.0)
+    schedule.load_state([1010.0, 499.0])
+    assert schedule.due == 1
