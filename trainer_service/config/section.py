@@ -262,6 +262,8 @@ def plain_message(details: ErrorDetails) -> str:
             return f"expected at least {context['ge']:g}, got {got}"
         case "greater_than":
             return f"expected more than {context['gt']:g}, got {got}"
+        case "less_than":
+            return f"expected less than {context['lt']:g}, got {got}"
         case "less_than_equal":
             return f"expected at most {context['le']:g}, got {got}"
         case "literal_error":

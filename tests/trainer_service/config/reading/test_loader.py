@@ -109,6 +109,10 @@ def test_all_mistakes_are_reported_with_line_path_and_hint(refuse: Refuse) -> No
 @pytest.mark.parametrize(
     ("text", "message"),
     [
+        (
+            "behaviors: {A: {trainer_type: sac, hyperparameters: {replay: {demo_share: 1}}}}",
+            "run.yaml:1: behaviors.A.hyperparameters.replay.demo_share: expected less than 1, got 1",
+        ),
         ("nonsense: 1", "run.yaml:1: nonsense: unknown key; expected one of default_settings, behaviors, "),
         (
             "max_steps: 9",
