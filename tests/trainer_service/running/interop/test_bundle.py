@@ -252,7 +252,7 @@ def test_a_bundle_is_replaced_by_the_next_one_and_removed_with_its_run(tmp_path:
     (place / "notes.txt").unlink()
     with RunFolder.open(tmp_path, "run", force=True) as again:
         again.begin("")
-    assert not list(folder.path.iterdir())
+    assert [path.name for path in folder.path.iterdir()] == ["configuration.yaml"]
 
 
 @pytest.mark.parametrize(
