@@ -144,12 +144,15 @@ def free_port() -> int:
 
 @pytest.fixture
 def make_behavior() -> Callable[..., Behavior]:
-    """A small behavior: one vector sensor of ``sizes`` each, and these actions; keywords replace its settings."""
+    """A small behavior: sensors of ``sizes`` (lengths of vectors, or shapes), and these actions.
+
+    Keywords replace its settings.
+    """
 
     def make(
         *,
         name: str = "Probe",
-        sizes: Sequence[int] = (1,),
+        sizes: Sequence[int | tuple[int, ...]] = (1,),
         continuous: int = 0,
         branches: Sequence[int] = (),
         seed: int = 1,
@@ -157,7 +160,8 @@ def make_behavior() -> Callable[..., Behavior]:
         decoupled: bool = False,
         **settings: Any,
     ) -> Behavior:
-        sensors = tuple(ObservationSpec(f"sensor_{i}", (size,)) for i, size in enumerate(sizes))
+        shapes = [size if isinstance(size, tuple) else (size,) for size in sizes]
+        sensors = tuple(ObservationSpec(f"sensor_{i}", shape) for i, shape in enumerate(shapes))
         spec = BehaviorSpec(
             sensors, ActionSpec(continuous, tuple(branches or ([2] if not continuous else [])))
         )

@@ -216,7 +216,15 @@ class CallbackList:
         self._call_all("on_run_start")
 
     def on_run_end(self) -> None:
-        self._call_all("on_run_end")
+        """Calls every callback, also after one has failed. Raises the first CallbackError."""
+        errors: list[CallbackError] = []
+        for listener in self._listeners["on_run_end"]:
+            try:
+                self._call(listener)
+            except CallbackError as error:
+                errors.append(error)
+        if errors:
+            raise errors[0]
 
     def on_collection(self, behavior: str, trajectories: Trajectories) -> Trajectories:
         """The trajectories that the learner gets: these with shaped rewards."""
@@ -250,13 +258,20 @@ class CallbackList:
         try:
             return listener(self._run, *arguments)
         except Exception as error:
-            self._listeners = dict.fromkeys(METHODS, ())
+            self._silence(listener)
             _logger.error("%s failed:", _name_of(listener), exc_info=error)
             text = " ".join(str(error).split())
             raise CallbackError(
                 f"callback {_name_of(listener)} raised {type(error).__name__}: {text}. The log has its traceback; "
                 "what was learned until then is saved"
             ) from error
+
+    def _silence(self, failed: Callable[..., Any]) -> None:
+        """Calls nothing any more, except the ends of the run of callbacks that have not failed."""
+        owner = getattr(failed, "__self__", None)
+        ends = self._listeners["on_run_end"]
+        others = tuple(each for each in ends if getattr(each, "__self__", None) is not owner)
+        self._listeners = {**dict.fromkeys(METHODS, ()), "on_run_end": others}
 
     def _checked(self, shaped: Any, steps: int, listener: Callable[..., Any]) -> NDArray[np.float32]:
         try:
@@ -266,7 +281,7 @@ class CallbackList:
             got = f"shape {rewards.shape}" if rewards.shape != (steps,) else "NaN or infinities"
         except (TypeError, ValueError):
             got = repr(shaped)
-        self._listeners = dict.fromkeys(METHODS, ())
+        self._silence(listener)
         raise CallbackError(
             f"callback {_name_of(listener)}: expected {steps} finite rewards, one for each step, got {got}"
         )

@@ -42,6 +42,7 @@ class ChannelHub:
 
         Raises:
             ValueError: two channels have one id.
+            TypeError: something is no list, or no channel.
             ImportError: mlagents-envs, which defines their messages, cannot be imported.
         """
         self.has_channels = bool(channels)
@@ -80,7 +81,15 @@ class _ChannelGroup:
 
     def __init__(self, channels: Iterable[SideChannel]) -> None:
         self._channels: dict[UUID, SideChannel] = {}
+        if not isinstance(channels, Iterable):
+            raise TypeError(
+                f"side_channels: expected a list, or a function that returns one, got {channels!r:.60}"
+            )
         for channel in channels:
+            if not isinstance(getattr(channel, "channel_id", None), UUID):
+                raise TypeError(
+                    f"side_channels: expected side channels of mlagents_envs, got {channel!r:.60}"
+                )
             if self._channels.setdefault(channel.channel_id, channel) is not channel:
                 raise ValueError(f"two side channels have the id {channel.channel_id}")
         self._incoming_message = _import_incoming_message() if self._channels else None

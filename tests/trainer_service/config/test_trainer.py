@@ -11,6 +11,7 @@ from trainer_service.config import (
     MemorySettings,
     SACSettings,
     SelfPlaySettings,
+    TrainerSettings,
 )
 from trainer_service.config.hyperparameters.off_policy import OffPolicyHyperparameters
 
@@ -39,7 +40,7 @@ def test_a_memory_sequence_fits_into_a_batch(refuse: Refuse) -> None:
     assert refuse("""
         behaviors:
           A:
-            trainer_type: ppo
+            trainer_type: sac
             hyperparameters: {batch_size: 32}
             network_settings:
               memory:
@@ -48,6 +49,17 @@ def test_a_memory_sequence_fits_into_a_batch(refuse: Refuse) -> None:
         "run.yaml:8: behaviors.A.network_settings.memory.sequence_length: "
         "expected at most the batch_size of 32, got 64"
     ]
+
+
+def test_a_minibatch_on_policy_has_a_sequence_at_least() -> None:
+    settings = TrainerSettings.model_validate(
+        {
+            "trainer_type": "ppo",
+            "hyperparameters": {"batch_size": 32},
+            "network_settings": {"memory": {"sequence_length": 64}},
+        }
+    )
+    assert settings.network_settings.memory is not None
 
 
 REPLAYERS = [name for name, model in HYPERPARAMETERS.items() if issubclass(model, OffPolicyHyperparameters)]

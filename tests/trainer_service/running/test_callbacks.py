@@ -209,15 +209,25 @@ class Clumsy(Callback):
         self.told_of_the_end = True
 
 
+class Ended(Callback):
+    """Knows of the end of its run."""
+
+    told_of_the_end = False
+
+    def on_run_end(self, run: RunView) -> None:
+        self.told_of_the_end = True
+
+
 def test_a_failing_callback_is_named_and_the_run_saved(train, caplog) -> None:
-    clumsy = Clumsy()
+    clumsy, other = Clumsy(), Ended()
     expected = r"callback .*Clumsy\.on_update_end raised KeyError: 'Losses/No such thing'"
     with pytest.raises(CallbackError, match=expected):
-        train(clumsy)
+        train(clumsy, other)
     (record,) = [record for record in caplog.records if record.exc_info]
     assert "Clumsy.on_update_end failed" in record.getMessage()
     assert 'raise KeyError("Losses/No such thing")' in caplog.text
     assert not clumsy.told_of_the_end
+    assert other.told_of_the_end
     saved = {"run_id": "called", "resume": True}
     assert Path("results/called/Basic/checkpoint.safetensors").is_file()
     assert train(checkpoint_settings=saved).steps["Basic"] >= 400

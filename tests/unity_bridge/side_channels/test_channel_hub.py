@@ -115,6 +115,12 @@ def test_two_channels_with_one_id_are_refused(give: Callable[[Any], object]) -> 
         give([Chat(), FloatPropertiesChannel(), Chat()])
 
 
+@pytest.mark.parametrize("given", [7, [7], Chat()])
+def test_channels_that_are_none_are_named(given: Any) -> None:
+    with pytest.raises(TypeError, match=r"^side_channels: expected .*, got (7|<.*Chat)"):
+        ChannelHub(given)
+
+
 def test_a_function_makes_channels_for_each_simulator_alone() -> None:
     made: list[tuple[int, Chat]] = []
 

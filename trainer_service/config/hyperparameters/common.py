@@ -173,10 +173,7 @@ class Hyperparameters(Section):
 
     def contradictions(self, network: NetworkSettings) -> Iterator[Contradiction]:
         """Yields keys that contradict others."""
-        if network.memory is not None and network.memory.sequence_length > self.batch_size:
-            location = ("network_settings", "memory", "sequence_length")
-            most = f"at most the batch_size of {self.batch_size}"
-            yield Contradiction(location, most, network.memory.sequence_length)
+        yield from ()
 
     def remarks(self) -> Iterator[Remark]:
         """Yields settings that are accepted but have no effect or another one."""

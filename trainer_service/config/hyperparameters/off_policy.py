@@ -193,6 +193,10 @@ class ReplayHyperparameters(Hyperparameters):
 
     def contradictions(self, network: NetworkSettings) -> Iterator[Contradiction]:
         yield from super().contradictions(network)
+        if network.memory is not None and network.memory.sequence_length > self.batch_size:
+            location = ("network_settings", "memory", "sequence_length")
+            most = f"at most the batch_size of {self.batch_size}"
+            yield Contradiction(location, most, network.memory.sequence_length)
         if network.memory is not None and self.buffer_size < network.memory.sequence_length:
             longest = network.memory.sequence_length
             sequence = f"at least the {longest} steps of a sequence (memory.sequence_length)"

@@ -102,11 +102,16 @@ class Score(EpisodeMeans):
 
     @property
     def value(self) -> float | None:
-        """The number for comparing policies: the mean of the counted returns, see ``counted_returns``."""
+        """The number for comparing policies: the mean of the counted returns."""
+        return mean_or_none(self.counted)
+
+    @property
+    def counted(self) -> NDArray[np.float64]:
+        """The returns that count, see ``counted_returns``. At most [E + G]."""
         # Agents of a heterogeneous group have indices even without a group.
         indices, groups = self.agent_indices or [0] * len(self.returns), np.array(self.group_returns)
         in_group = np.array([len(groups) > 0 and index >= 0 for index in indices], np.bool_)
-        return mean_or_none(counted_returns(np.array(self.returns), in_group, groups))
+        return counted_returns(np.array(self.returns), in_group, groups)
 
     def to_json(self) -> dict[str, Any]:
         """Returns the object that ``evaluate --json`` prints for a behavior.

@@ -20,6 +20,8 @@ class Returns:
         self._member_of = np.array(spec.agent_members, np.int64)
         """The member that each agent index belongs to, in a heterogeneous group."""
         self._is_watched = is_watched
+        self._has_groups = False
+        """Whether an agent of a group has ended."""
         self._since_save: dict[str, tuple[float, int]] = {}
         """Sum and number of returns by name."""
         self._since_progress: list[float] = []
@@ -34,6 +36,10 @@ class Returns:
                     self._count(member.behavior, of_member)
                     statistics.add(f"{MEMBER_REWARD}{member.behavior}", of_member)
         counted = episodes.counted_returns
+        if episodes.in_group.any() or len(episodes.group_returns):
+            self._has_groups = True
+        if self._has_groups:
+            statistics.add_counted(counted)
         if len(counted):
             self._count(self._behavior, counted)
             if self._is_watched:

@@ -117,6 +117,7 @@ class Channels:
         for record in tick.messages[:MAX_MESSAGES]:
             if record.channel == STATS:
                 self._handle_statistic(tick.simulator, record.body, add_stat)
+                self._hub.deliver(tick.simulator, record)  # a channel of the user's gets a copy
             elif record.channel == NOTICES:
                 self._handle_notice(tick.simulator, record.body)
             elif record.channel != EXPERT and not self._hub.deliver(tick.simulator, record):

@@ -22,6 +22,7 @@ from trainer_service.running.evaluation.evaluate import PolicyActors, score
 from trainer_service.running.evaluation.loop import EpisodeLoop, PlayStopped
 from trainer_service.running.evaluation.simulator import EvaluationSimulator
 from trainer_service.running.metrics import (
+    EpisodeStats,
     JsonLines,
     Series,
     Summary,
@@ -247,6 +248,7 @@ def _summary(evaluation: Evaluation) -> Summary:
         step=evaluation.step,
         wall_s=evaluation.wall_s,
         steps_per_s=0.0,
+        stats=EpisodeStats(counted_returns=score.counted),
         series=series,
     )
 

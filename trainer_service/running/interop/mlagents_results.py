@@ -171,7 +171,7 @@ def _write(folder: RunFolder, source: Path, checkpoints: Sequence[Checkpoint]) -
             record = replace(record, reward=before.reward)
         exported = record.file_path.endswith(".onnx")
         final = replace(record, file_path=folder.final_model(name).as_posix()) if exported else record
-        status = status.with_behavior(name, BehaviorStatus((record,), final))
+        status = status.with_behavior(name, BehaviorStatus((record,), final, old.behavior(name).elo))
     folder.write_status(status)
 
 

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from trainer_service.errors import UserError
+from trainer_service.learning.rollout.episode_scores import mean_or_none
 from trainer_service.running.metrics.summary import EPISODE_TAGS, MEMBER_REWARD, SIMULATOR, Summary, histogram
 from trainer_service.running.metrics.writers import SummaryWriter
 from trainer_service.running.runs.files import SaveError, write_atomic
@@ -135,6 +136,8 @@ def to_json(summary: Summary) -> dict[str, Any]:
         "mean_group_return": _number(stats.mean_group_return),
         "steps_per_s": _number(summary.steps_per_s),
     }
+    if stats.counted_returns is not None:
+        line |= {"score": _number(mean_or_none(stats.counted)), "scored_episodes": len(stats.counted)}
     if summary.member_returns:
         line["member_returns"] = {name: _number(mean) for name, mean in summary.member_returns.items()}
     if summary.lessons:

@@ -63,6 +63,10 @@ class Statistics:
         self._returns.append(_row(returns))
         self._lengths.append(_row(lengths))
 
+    def add_counted(self, returns: ArrayLike) -> None:
+        """Adds the returns that count of a behavior with groups: of groups, and of agents without one. Shape [C]."""
+        self._counted.append(_row(returns))
+
     def add_group_episodes(self, returns: ArrayLike) -> None:
         """Adds finished episodes of groups: one return each, shape [G] or a single number."""
         self._group_returns.append(_row(returns))
@@ -85,16 +89,21 @@ class Statistics:
             wall_s=wall_s,
             steps_per_s=steps_per_s,
             is_training=is_training,
-            stats=EpisodeStats(_joined(self._returns), _joined(self._lengths), _joined(self._group_returns)),
+            stats=self._stats(),
             replaced_values=self._replaced_values,
             series={tag: each.series() for tag, each in self._collected.items() if each.count},
         )
+
+    def _stats(self) -> EpisodeStats:
+        returns = _joined(self._returns), _joined(self._lengths), _joined(self._group_returns)
+        return EpisodeStats(*returns, _joined(self._counted) if self._counted else None)
 
     def _clear(self) -> None:
         self._collected: dict[str, _Collected] = {}
         self._returns: list[Floats] = []
         self._lengths: list[Floats] = []
         self._group_returns: list[Floats] = []
+        self._counted: list[Floats] = []
         self._replaced_values = 0
 
 

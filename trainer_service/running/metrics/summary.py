@@ -66,6 +66,14 @@ class EpisodeStats(EpisodeMeans):
     group_returns: Floats = field(default_factory=lambda: np.empty(0))
     """The group's reward and its members' own, summed over its episode. Shape [G]; empty without groups."""
 
+    counted_returns: Floats | None = None
+    """The returns that count: of groups, and of agents without a group. Shape [C]; None where they are ``returns``."""
+
+    @property
+    def counted(self) -> Floats:
+        """The returns that count."""
+        return self.returns if self.counted_returns is None else self.counted_returns
+
     def __post_init__(self) -> None:
         if self.returns.shape != self.lengths.shape:
             raise ValueError(f"{self.returns.shape} returns for {self.lengths.shape} episode lengths")

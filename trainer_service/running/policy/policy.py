@@ -26,6 +26,7 @@ from unity_bridge.extras import install_hint
 from unity_bridge.process_guard import plain_torch
 from unity_bridge.specs import BehaviorSpec, ObservationSpec
 from unity_bridge.steps import ActionBatch, Observation
+from unity_bridge.untrusted_text import first_line
 
 if TYPE_CHECKING:
     from trainer_service.running.policy.gym_policy import GymPolicy
@@ -53,7 +54,11 @@ class Policy:
 
         That of a heterogeneous group acts for all members, padded; ``member`` gives the policy of one of them.
         """
-        self._device = torch.device(device)
+        try:
+            self._device = torch.device(device)
+            torch.empty(0, device=self._device)
+        except (RuntimeError, AssertionError) as error:
+            raise UserError(f"device '{device}' cannot be used: {first_line(error)}") from None
         self.behavior = checkpoint.behavior
         self.spec: BehaviorSpec = checkpoint.spec
         self.step = checkpoint.step
@@ -327,11 +332,15 @@ class Policy:
             if starts.shape != (rows,):
                 raise ValueError(f"episode_starts: expected shape {(rows,)}, got {starts.shape}")
             memories_in[starts] = 0.0
+        if not np.isfinite(memories_in).all():
+            row = int(np.argwhere(~np.isfinite(memories_in))[0][0])
+            raise InvalidRow("memories: expected finite numbers, as predict() returned them", row)
         return memories_in
 
     def _sensors(self, observations: Sequence[ArrayLike] | NDArray[Any]) -> list[Observation]:
         specs = self.spec.observation_specs
-        given = [observations] if isinstance(observations, np.ndarray) else list(observations)
+        is_array = isinstance(observations, np.ndarray | torch.Tensor)
+        given: list[Any] = [observations] if is_array else list(observations)
         if len(given) != len(specs):
             raise ValueError(f"expected {len(specs)} observation arrays, got {len(given)}")
         sensors = [_observation(array, spec) for array, spec in zip(given, specs, strict=True)]
@@ -355,10 +364,17 @@ def _int_array(name: str, given: ArrayLike, rows: int) -> NDArray[np.int64]:
 
 
 def _observation(given: ArrayLike, sensor: ObservationSpec) -> Observation:
-    """Converts one sensor: bytes stay bytes in a picture, and become floats elsewhere."""
+    """Converts one sensor: bytes stay bytes in a picture, and become floats elsewhere.
+
+    Raises ValueError for a picture of whole numbers that are no bytes.
+    """
     array = np.asarray(given)
-    if array.dtype == np.uint8 and len(sensor.shape) == 3:
-        return np.ascontiguousarray(array)
+    if len(sensor.shape) == 3 and array.dtype.kind in "iu":
+        if array.size and not 0 <= array.min() <= array.max() <= 255:
+            raise ValueError(
+                f"sensor '{sensor.name}': expected bytes, or floats from 0 to 1, got {array.max()}"
+            )
+        return np.ascontiguousarray(array, np.uint8)
     return np.ascontiguousarray(array, np.float32)
 
 

@@ -373,8 +373,12 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def not_finite(checkpoint: Checkpoint) -> str:
-    """Returns the name of the first tensor of a checkpoint that is not finite; empty if there is none."""
-    state = {"algorithm": checkpoint.algorithm, "self_play": checkpoint.self_play}
+    """Returns the name of the first tensor of a checkpoint that is not finite; empty if there is none.
+
+    Collected experience is left out: NaN says there that an agent has no group.
+    """
+    learned = {key: value for key, value in checkpoint.algorithm.items() if key != "collected"}
+    state = {"algorithm": learned, "self_play": checkpoint.self_play}
     return (_not_finite(state) or "").removeprefix(".")
 
 

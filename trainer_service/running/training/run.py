@@ -165,7 +165,7 @@ class Run:
 
         error: what ended the run, if it was one.
         """
-        if self.stop.requested:
+        if self.stop.requested and self.recorder.saves:
             _logger.info("Learning was interrupted. Saving what was learned.")
         elif error is None and (env_steps := self.behaviors.env_steps).used_up:
             _logger.info(
@@ -301,7 +301,7 @@ class RunFactory:
                     name, spec, group_size, turn_scheduler, progress, behaviors.env_steps
                 )
             self._set_threads([*behaviors.values(), behavior])
-            self._start(behavior, writers)
+            self._start(behavior, writers, status)
             if folder.writable:
                 folder.begin(dump_run_options(_as_repeated(options)))
             behavior.prepare()
@@ -483,7 +483,7 @@ class RunFactory:
         else:
             self.ranks.set_threads(threads_for(behaviors, cores_of_each(self.ranks.on_this_machine)))
 
-    def _start(self, behavior: Behavior, writers: Iterable[SummaryWriter]) -> None:
+    def _start(self, behavior: Behavior, writers: Iterable[SummaryWriter], status: TrainingStatus) -> None:
         """Lets a behavior resume from its checkpoint, or take another run's weights, where there are any."""
         name, saved = behavior.name, self.options.checkpoint_settings
         seed = seed_of(self.options.env_settings.seed, name)
@@ -496,7 +496,11 @@ class RunFactory:
                     "'%s' has no checkpoint in '%s': it starts from scratch.", name, saved.initialize_from
                 )
         elif start.is_resume:
-            restore(behavior, start.checkpoint_for(behavior, seed))
+            checkpoint = start.checkpoint_for(behavior, seed)
+            restore(behavior, checkpoint)
+            rating = status.behavior(name).elo
+            if behavior.self_play is not None and checkpoint.self_play is None and rating is not None:
+                behavior.self_play.rating = rating  # ML-Agents keeps it in the list of checkpoints alone
             _logger.info("Resuming '%s' from step %d.", name, behavior.step)
             if behavior.learns and behavior.step >= behavior.settings.max_steps:
                 _logger.warning(

@@ -10,12 +10,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from trainer_service.config.run.stop import StopSettings
+from trainer_service.learning.rollout.episode_scores import mean_or_none
 from trainer_service.running.behaviors.behavior import Behavior
 from trainer_service.running.metrics import JsonLines, Summary, SummaryWriter, format_return, to_json
 from trainer_service.running.runs.layout import RunLayout
 
 LEAST_EPISODES = 100
-"""Episodes of training behind a score: the number over which Gymnasium's tasks count as solved."""
+"""Returns of training behind a score: the number over which Gymnasium's tasks count as solved."""
 
 _logger = logging.getLogger(__name__)
 
@@ -64,10 +65,8 @@ class StopRules(SummaryWriter):
     def write_evaluation(self, summary: Summary) -> None:
         """Takes the score of an evaluation in."""
         if self._evaluates:
-            series = summary.series
-            of_groups = series.get("Evaluation/Group Cumulative Reward")
-            score = of_groups or series.get("Evaluation/Cumulative Reward")
-            self._add({"behavior": summary.behavior, "step": summary.step, "score": score and score.mean})
+            score = mean_or_none(summary.stats.counted)
+            self._add({"behavior": summary.behavior, "step": summary.step, "score": score})
 
     def truncate_after(self, behavior: str, step: int) -> None:
         """Recalls the scores of a resumed behavior."""
@@ -147,8 +146,6 @@ class _Scores:
     step: int = 0
     best: float = float("-inf")
     best_step: int = 0
-    has_groups: bool = False
-    """Whether an episode of a group has ended."""
     recent: deque[tuple[int, float]] = field(default_factory=deque)
     """Episodes and mean return of the newest summaries."""
 
@@ -158,14 +155,13 @@ class _Scores:
             self.best, self.best_step = score, step
 
     def over_episodes(self, row: Mapping[str, Any]) -> float | None:
-        """The mean return over the newest summaries that have enough episodes together; None if there are too few."""
-        group_return = row.get("mean_group_return")
-        self.has_groups |= group_return is not None
-        # Agents may die long before their group's episode ends: their own returns are not the group's.
-        mean = group_return if self.has_groups else row.get("mean_return")
-        if mean is None or not row.get("episodes"):
+        """The mean of the returns that count in the newest summaries with enough of them; None if there are too few."""
+        # Lines of behaviors without groups have no score of their own.
+        mean = row.get("score", row.get("mean_return"))
+        count = row.get("scored_episodes", row.get("episodes"))
+        if mean is None or not count:
             return None
-        self.recent.append((row["episodes"], mean))
+        self.recent.append((count, mean))
         while sum(count for count, _ in list(self.recent)[1:]) >= LEAST_EPISODES:
             self.recent.popleft()
         total = sum(count for count, _ in self.recent)

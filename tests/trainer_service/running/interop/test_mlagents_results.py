@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -56,6 +57,28 @@ def test_a_folder_of_ml_agents_is_resumed_where_it_lies(mlagents_style, original
     checkpoint = load_checkpoint(original / "Hybrid" / "checkpoint.pt")
     assert checkpoint.step >= 900
     assert checkpoint.algorithm["optimizer"]["steps"] > 24
+
+
+def test_a_rating_goes_on_where_it_was(mlagents_style, original: Path) -> None:
+    def rating(run: str) -> float:
+        return float(
+            json.loads(Path("results", run, "run_logs/training_status.json").read_text())["Hybrid"]["elo"]
+        )
+
+    file = original / "run_logs" / "training_status.json"
+    status = json.loads(file.read_text())
+    status["Hybrid"]["elo"] = 1300.5
+    file.write_text(json.dumps(status))
+    assert mlagents_style("import-checkpoint", original, "--run-id=new").code == 0
+    assert rating("new") == 1300.5
+    path = _longer(original)
+    configuration = yaml.safe_load(path.read_text())
+    configuration["behaviors"]["Hybrid"] |= {"self_play": {}, "max_steps": 500}
+    path.write_text(yaml.safe_dump(configuration))
+    for run in ("old", "new"):  # of one side, so no game is played
+        said = mlagents_style("learn", path, f"--run-id={run}", "--resume", "--env=sim:hybrid")
+        assert said.code == 0, said.err
+        assert rating(run) == 1300.5
 
 
 def test_a_run_starts_from_the_weights_of_ml_agents(mlagents_style, original: Path) -> None:

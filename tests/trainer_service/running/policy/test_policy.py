@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 import trainer_service
 from trainer_service.errors import UserError
@@ -131,3 +132,34 @@ def test_memories_are_zero_at_an_episodes_start(recurrent_policy) -> None:
 def test_a_policy_with_a_memory_is_not_asked_without_it(recurrent_policy) -> None:
     with pytest.raises(ValueError, match=r"'Probe' has a memory: use predict\(\)"):
         recurrent_policy.act(seen(3))
+
+
+def test_memories_that_are_no_numbers_are_refused(recurrent_policy) -> None:
+    _, memories = recurrent_policy.predict(seen(3))
+    memories[1] = np.nan
+    with pytest.raises(ValueError, match="memories: expected finite numbers"):
+        recurrent_policy.predict(seen(3), memories)
+    actions, _ = recurrent_policy.predict(seen(3), memories, episode_starts=[False, True, False])
+    assert np.isfinite(actions.continuous).all()
+
+
+def test_a_picture_of_whole_numbers_is_one_of_bytes(policy) -> None:
+    decide = policy(sizes=((3, 20, 20),), branches=(5,))
+    picture = np.random.default_rng(1).integers(0, 256, (4, 3, 20, 20))
+    expected = decide.value([picture.astype(np.uint8)])
+    np.testing.assert_array_equal(decide.value([picture]), expected)
+    np.testing.assert_allclose(decide.value([picture / 255.0]), expected, atol=1e-6)
+    with pytest.raises(ValueError, match="expected bytes, or floats from 0 to 1, got 300"):
+        decide.value([np.full_like(picture, 300)])
+
+
+def test_a_tensor_is_the_array_of_a_single_sensor(policy) -> None:
+    decide = policy(sizes=(4,), continuous=1)
+    tensor = torch.arange(8.0).reshape(2, 4)
+    np.testing.assert_array_equal(decide.act(tensor).continuous, decide.act(tensor.numpy()).continuous)
+
+
+@pytest.mark.parametrize("device", ["foo", "cuda:99"])
+def test_a_device_that_is_missing_is_named(make_behavior, device: str) -> None:
+    with pytest.raises(UserError, match=f"device '{device}' cannot be used"):
+        Policy(checkpoint_of(make_behavior()), device=device)

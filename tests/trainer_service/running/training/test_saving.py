@@ -185,3 +185,15 @@ def test_an_unexpected_error_of_the_thread_ends_the_run(
             records.wait()
     records.finish([ball])
     assert listed(folder) == [100]
+
+
+@pytest.mark.parametrize("trainer_type", ["mappo", "poca", "coma"])
+def test_a_rollout_of_agents_without_a_group_is_saved(mlagents_style, configure, trainer_type: str) -> None:
+    sizes = {"batch_size": 64, "buffer_size": 256}
+    config = configure("Basic", trainer_type=trainer_type, max_steps=300, hyperparameters=sizes)
+    line = ("learn", config, "--env=sim:basic", "--run-id=alone", "--seed=1")
+    said = mlagents_style(*line)
+    assert said.code == 0, said.err
+    said = mlagents_style(*line, "--resume", "--max-steps=400")
+    assert said.code == 0, said.err
+    assert "Resuming 'Basic' from step 300." in said.out

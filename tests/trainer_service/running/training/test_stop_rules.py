@@ -10,7 +10,7 @@ import pytest
 from clocks import Clock
 
 from trainer_service.config.run.stop import StopSettings
-from trainer_service.running.metrics import EpisodeStats, JsonlWriter, Series, Summary
+from trainer_service.running.metrics import EpisodeStats, JsonlWriter, Summary
 from trainer_service.running.runs.layout import RunLayout
 from trainer_service.running.training.stop_rules import StopRules
 
@@ -21,13 +21,14 @@ def rules(**settings: Any) -> StopRules:
 
 
 def summary(step: int, mean: float, episodes: int = 100, behavior: str = "A", **changes: Any) -> Summary:
-    stats = EpisodeStats(np.full(episodes, mean), np.ones(episodes), changes.pop("groups", np.empty(0)))
+    groups, counted = changes.pop("groups", np.empty(0)), changes.pop("counted", None)
+    stats = EpisodeStats(np.full(episodes, mean), np.ones(episodes), groups, counted)
     return Summary(behavior=behavior, step=step, wall_s=1.0, steps_per_s=1.0, stats=stats, **changes)
 
 
-def evaluation(step: int, **means: float) -> Summary:
-    series = {f"Evaluation/{tag.replace('_', ' ')}": Series.of(mean) for tag, mean in means.items()}
-    return Summary(behavior="A", step=step, wall_s=1.0, steps_per_s=0.0, series=series)
+def evaluation(step: int, *counted: float) -> Summary:
+    stats = EpisodeStats(counted_returns=np.array(counted))
+    return Summary(behavior="A", step=step, wall_s=1.0, steps_per_s=0.0, stats=stats)
 
 
 def behaviors(*names: str, finished: str = "") -> Mapping[str, Any]:
@@ -56,11 +57,21 @@ def test_a_score_of_training_takes_a_hundred_episodes() -> None:
     assert not stop.met(behaviors())
 
 
-def test_returns_of_groups_go_before_those_of_agents() -> None:
+def test_the_returns_that_count_are_those_of_groups_and_of_agents_without_one() -> None:
     stop = rules(target_return=5.0)
-    stop.write(summary(1000, 9.0, groups=np.array([1.0, 2.0])))
+    groups = np.full(60, 9.0)
+    stop.write(summary(1000, 9.0, groups=groups, counted=np.concatenate([groups, np.zeros(60)])))  # 4.5
     assert not stop.met(behaviors())
-    stop.write(summary(2000, 1.0, groups=np.array([6.0, 7.0])))
+    stop.write(summary(2000, 1.0, groups=groups, counted=np.concatenate([groups, np.ones(40)])))
+    assert stop.met(behaviors())
+
+
+def test_a_score_takes_a_hundred_groups_whatever_their_size() -> None:
+    stop = rules(target_return=5.0)
+    stop.write(summary(1000, 9.0, groups=np.full(2, 9.0), counted=np.full(2, 9.0)))
+    stop.write(summary(2000, 9.0, counted=np.empty(0)))
+    assert not stop.met(behaviors())
+    stop.write(summary(3000, 9.0, groups=np.full(98, 9.0), counted=np.full(98, 9.0)))
     assert stop.met(behaviors())
 
 
@@ -89,9 +100,9 @@ def test_where_there_are_evaluations_they_alone_count() -> None:
     stop = rules(target_return=5.0, evaluates=True)
     stop.write(summary(1000, 9.0))
     assert not stop.met(behaviors())
-    stop.write_evaluation(evaluation(1000, Cumulative_Reward=9.0, Group_Cumulative_Reward=4.0))
+    stop.write_evaluation(evaluation(1000, 9.0, 0.0))
     assert not stop.met(behaviors())
-    stop.write_evaluation(evaluation(2000, Cumulative_Reward=5.0))
+    stop.write_evaluation(evaluation(2000, 5.0))
     assert stop.met(behaviors())
     assert not rules(target_return=5.0).met(behaviors())
 
@@ -125,7 +136,7 @@ def test_evaluations_of_a_resumed_run_are_remembered(tmp_path: Path) -> None:
     layout.evaluations.write_text("".join(json.dumps(row) + "\n" for row in rows))
     stop = rules(no_progress=2000, layout=layout, evaluates=True)
     stop.truncate_after("A", 2000)
-    stop.write_evaluation(evaluation(3000, Cumulative_Reward=6.9))
+    stop.write_evaluation(evaluation(3000, 6.9))
     assert stop.met(behaviors())
 
 
