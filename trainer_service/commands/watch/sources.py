@@ -19,7 +19,6 @@ from trainer_service.running.evaluation.simulator import EvaluationSimulator
 from trainer_service.running.metrics import read_rows
 from trainer_service.running.metrics.summary import format_duration
 from trainer_service.running.policy import Policy, by_behavior, chosen_checkpoints
-from trainer_service.running.runs.files import SaveError
 from trainer_service.running.runs.layout import RunLayout
 from trainer_service.running.runs.status import saved_status
 from unity_bridge.process_guard import HostedExit, ProcessGuard
@@ -94,7 +93,7 @@ class RunSource:
         try:
             size = metrics.stat().st_size
             rows = self._rows if size == self._read else read_rows(metrics)
-        except (OSError, SaveError):
+        except (OSError, UserError):
             return []
         self._read, self._rows = size, rows
         points = [

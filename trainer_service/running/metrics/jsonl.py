@@ -82,7 +82,7 @@ class JsonLines:
             raise SaveError(self._path, error) from error
 
     def rows(self) -> list[dict[str, Any]]:
-        """Returns the objects of all lines. Raises SaveError."""
+        """Returns the objects of all lines. Raises UserError where the file cannot be read."""
         return read_rows(self._path)
 
     def truncate_after(self, behavior: str, step: int) -> None:
@@ -112,7 +112,7 @@ class JsonlWriter(JsonLines, SummaryWriter):
 def read_rows(path: Path) -> list[dict[str, Any]]:
     """Reads the objects of all whole lines, none without a file. Changes nothing, so a run may be writing it.
 
-    Lines that are damaged are passed over with a warning. Raises SaveError where the file cannot be read.
+    Lines that are damaged are passed over with a warning. Raises UserError where the file cannot be read.
     """
     return [row for _, row in _usable(path, read_lines(path))]
 
