@@ -441,7 +441,7 @@ class TrajectoryAssembler:
             cut = due | np.isin(groups[rows], full)
             segment = self._cut(rows[cut], batch, at[cut])
             acting = np.flatnonzero(self._pending)
-            segments.append(groups.complete(segment, groups.cut(rows[cut], full, acting)))
+            segments.append(groups.complete(segment, groups.cut(rows[cut], full, acting), cut=True))
         return segments
 
     def _hand_out(

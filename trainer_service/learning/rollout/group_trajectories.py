@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from itertools import compress
 from operator import not_
 from typing import Any
@@ -30,7 +30,8 @@ class GroupTrajectoryAssembler:
     A group trajectory begins with its first agent, and ends when its last agent leaves or when all segments are cut at
     the horizon. The segment of an agent that dies early is kept here until then, since learners of groups need the
     simultaneous steps of all agents. The segment of an agent that is cut is kept, too, while other agents have not
-    reported the outcome of their last actions: these are cut when they report it.
+    reported the outcome of their last actions: these are cut when they report it. What the agent does meanwhile belongs
+    to the next group trajectory, as the others' simultaneous steps do.
     """
 
     def __init__(self) -> None:
@@ -45,6 +46,10 @@ class GroupTrajectoryAssembler:
         """Number of such agents in each group."""
         self._waiting: dict[int, list[Trajectories]] = {}
         """Records with finished segments, by group. A record may also hold segments of other groups."""
+        self._next: dict[int, list[Trajectories]] = {}
+        """Those of the group's next trajectory: of agents that were cut before the others."""
+        self._cut_agents: dict[int, set[int]] = {}
+        """The numbers of these agents, by group."""
 
     def __getitem__(self, rows: Rows) -> Rows:
         """The groups of these agents."""
@@ -116,28 +121,50 @@ class GroupTrajectoryAssembler:
         complete: Rows = touched[self._num_awaited[touched] == 0]
         return complete
 
-    def complete(self, segments: Trajectories | None, finished: Rows) -> Trajectories | None:
-        """Adds new segments, and returns the group trajectories of finished groups, with new numbers."""
+    def complete(
+        self, segments: Trajectories | None, finished: Rows, *, cut: bool = False
+    ) -> Trajectories | None:
+        """Adds new segments, and returns the group trajectories of finished groups, with new numbers.
+
+        cut: whether the segments are of agents whose episodes continue in their groups.
+        """
         out: list[Trajectories] = []
+        kept: list[tuple[Trajectories, bool]] = []
+        """Segments that are not returned, and whether they belong to the next trajectories."""
         if segments is not None:
-            done = np.isin(_groups_of(segments), finished)
-            if done.all():
-                out.append(segments)
-            else:
-                if done.any():
-                    out.append(segments.select(done))
-                self._keep(segments.select(~done))
-        if self._waiting:
+            groups = _groups_of(segments)
+            follows, done = self._follows(segments), np.isin(groups, finished)
+            # An empty group has no next trajectory.
+            done &= ~follows | (self._present[groups] == 0)
+            kept = [(each, of_next) for each, of_next in _selected(segments, done, follows)]
+            out += [segments if done.all() else segments.select(done)] if done.any() else []
+        if self._waiting or self._next:
             ready: dict[int, tuple[Trajectories, list[int]]] = {}
             for group in finished.tolist():
-                for kept in self._waiting.pop(group, ()):
-                    ready.setdefault(id(kept), (kept, []))[1].append(group)
+                later = self._next.pop(group, [])
+                self._cut_agents.pop(group, None)
+                before = self._waiting.pop(group, [])
+                for each in before if self._present[group] else before + later:
+                    ready.setdefault(id(each), (each, []))[1].append(group)
+                if later and self._present[group]:
+                    self._waiting[group] = later
             # One selection for all groups of a record, since thousands of groups may have lost an agent at once.
-            parts = [kept.select(np.isin(_groups_of(kept), groups)) for kept, groups in ready.values()]
+            parts = [each.select(np.isin(_groups_of(each), groups)) for each, groups in ready.values()]
             # An agent that was cut before has its next steps behind these.
-            cut = [part.ended is not None and not part.ended.all() for part in parts]
-            out = [*compress(parts, cut), *out, *compress(parts, map(not_, cut))]
+            first = [part.ended is not None and not part.ended.all() for part in parts]
+            out = [*compress(parts, first), *out, *compress(parts, map(not_, first))]
+        for each, of_next in kept:
+            self._keep(each, finished, of_next=of_next, cut=cut)
         return _numbered(out)
+
+    def _follows(self, segments: Trajectories) -> NDArray[np.bool_]:
+        """Whether each segment is of an agent that was cut before the others of its group. Shape [P]."""
+        groups, agents = _groups_of(segments), segments.agents
+        found = np.zeros(len(groups), np.bool_)
+        if self._cut_agents and agents is not None:
+            pairs = zip(groups.tolist(), agents.tolist(), strict=True)
+            found[:] = [agent in self._cut_agents.get(group, ()) for group, agent in pairs]
+        return found
 
     def move(self, had: Rows, have: Rows) -> None:
         """Moves agents to other rows."""
@@ -156,14 +183,31 @@ class GroupTrajectoryAssembler:
         self._group_of[members], self._awaited[members] = -1, False
         numbers = [np.empty(0, np.int64)]
         for group in groups.tolist():
-            for kept in self._waiting.pop(group, ()):
+            self._cut_agents.pop(group, None)
+            for kept in self._waiting.pop(group, []) + self._next.pop(group, []):
                 if kept.agents is not None:
                     numbers.append(kept.agents[(_groups_of(kept) == group) & kept.ended])
         return np.concatenate(numbers)
 
-    def _keep(self, segments: Trajectories) -> None:
-        for group in np.unique(_groups_of(segments)).tolist():
-            self._waiting.setdefault(group, []).append(segments)
+    def _keep(self, segments: Trajectories, finished: Rows, *, of_next: bool, cut: bool) -> None:
+        """Keeps segments; those of the next trajectories of groups that are finished now are of the present ones."""
+        groups = _groups_of(segments)
+        for group in np.unique(groups).tolist():
+            store = self._next if of_next and group not in finished else self._waiting
+            store.setdefault(group, []).append(segments)
+            if cut and segments.agents is not None and group not in finished:
+                numbers = segments.agents[groups == group].tolist()
+                self._cut_agents.setdefault(group, set()).update(numbers)
+
+
+def _selected(
+    segments: Trajectories, done: NDArray[np.bool_], follows: NDArray[np.bool_]
+) -> Iterator[tuple[Trajectories, bool]]:
+    """Yields the segments that are not done: those of the present trajectories, and those of the next."""
+    for of_next in (False, True):
+        chosen = ~done & (follows == of_next)
+        if chosen.any():
+            yield segments.select(chosen), of_next
 
 
 def _groups_of(segments: Trajectories) -> Rows:

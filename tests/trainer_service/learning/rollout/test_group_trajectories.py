@@ -108,6 +108,17 @@ def test_a_group_is_cut_when_one_segment_reaches_the_horizon() -> None:
     assert seen(again, find_joint_steps(again, 2).members) == [[102, 202], [103, 203], [104, 204]]
 
 
+def test_an_agent_that_ends_between_its_cut_and_the_groups_belongs_to_the_next_trajectory() -> None:
+    world = World(horizon=2)
+    world(tick(0, [(1, 5), (2, 5), (3, 5)]))
+    world(tick(1, PAIR))
+    assert world(tick(2, PAIR)).trajectories is None  # two are cut, and the third has not reported yet
+    first = handed_out(world(tick(3, [(2, 5), (3, 5)], terminated=[(1, 5)])))
+    assert first.lengths.tolist() == [2, 2, 1]
+    second = handed_out(world(tick(4, [(2, 5), (3, 5)])))
+    assert seen(second, find_joint_steps(second, 3).steps)[:2] == [[102, 202, None], [None, 203, 303]]
+
+
 def test_group_trajectories_of_different_records_stay_apart() -> None:
     world = World()
     world(tick(0, PAIR))
