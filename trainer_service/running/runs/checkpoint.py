@@ -221,6 +221,10 @@ def read_content(path: Path) -> Any:
             but not by ML-Agents.
     """
     path = existing_state(path)
+    if path.suffix == ".onnx" and path.is_file():
+        raise UserError(
+            f"'{path}' is an exported model; expected a checkpoint, {' or '.join(STATE_SUFFIXES)}"
+        )
     try:
         if not _is_archive(path):
             return read_values(path)

@@ -169,3 +169,11 @@ def test_a_snapshot_keeps_its_numbers_and_shares_as_the_original_did(checkpoint:
     assert copied["other"]["count"].item() == 3
     copied["whole"][3] = 9.0
     assert copied["parts"][1].tolist() == [[2, 9], [4, 5]]
+
+
+def test_a_model_is_no_checkpoint_and_not_damaged(tmp_path: Path) -> None:
+    (tmp_path / "Walker.onnx").write_bytes(b"\x08\x07pytorch")
+    with pytest.raises(
+        UserError, match=r"is an exported model; expected a checkpoint, \.safetensors or \.pt"
+    ):
+        load_checkpoint(tmp_path / "Walker.onnx")
