@@ -29,7 +29,8 @@ def by_weights(again: Score, known: Iterable[Score]) -> Verdict | None:
     On an equal machine with equal versions, equal code gives equal weights, bit for bit.
     """
     for score in of_row(known, again.row):
-        if score.seed == again.seed and score.weights and is_same_kind(score.made_with, again.made_with):
+        has_both = score.seed == again.seed and score.weights and again.weights  # an interrupted run has none
+        if has_both and is_same_kind(score.made_with, again.made_with):
             if score.weights == again.weights:
                 return Verdict(True, f"equal weights, {again.weights[:12]}")
             return Verdict(False, f"other weights than those by commit {score.made_with.get('commit', '?')}")

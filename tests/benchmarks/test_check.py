@@ -33,6 +33,7 @@ def test_weights_of_an_equal_machine_must_be_equal() -> None:
     assert not differs.holds
     assert by_weights(score(1.0, torch="2.15.0"), known) is None
     assert by_weights(score(1.0, seed=3), known) is None
+    assert by_weights(score(1.0, weights=""), known) is None, "of an interrupted run nothing is known"
 
 
 @pytest.mark.parametrize(
