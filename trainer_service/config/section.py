@@ -78,6 +78,13 @@ class Section(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, defer_build=True)
 
+    def differs(self, key: str) -> bool:
+        """Whether a key has another value than its default."""
+        field = type(self).model_fields[key]
+        return bool(
+            getattr(self, key) != field.get_default(call_default_factory=True, validated_data=dict(self))
+        )
+
     @classmethod
     def unknown_key(cls, key: str, siblings: Mapping[str, type[Section]]) -> str:
         """The message about ``key``, which this section does not have.

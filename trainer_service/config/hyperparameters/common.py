@@ -178,10 +178,7 @@ class Hyperparameters(Section):
     def remarks(self) -> Iterator[Remark]:
         """Yields settings that are accepted but have no effect or another one."""
         for key, reason in self.unused.items():
-            default = (
-                type(self).model_fields[key].get_default(call_default_factory=True, validated_data=dict(self))
-            )
-            if getattr(self, key) != default:
+            if self.differs(key):
                 yield Remark((key,), f"has no effect: {reason}")
 
     @classmethod

@@ -100,16 +100,12 @@ class ReplaySettings(Section):
             **dict.fromkeys(("n_sampled_goal", "goal_selection_strategy"), "type: hindsight"),
         }
         for key, wanted in needs.items():
-            if f"type: {self.type}" != wanted and self._differs(key):
+            if f"type: {self.type}" != wanted and self.differs(key):
                 yield Remark((key,), f"has no effect without {wanted}")
-        if self.demo_path is None and self._differs("demo_share"):
+        if self.demo_path is None and self.differs("demo_share"):
             yield Remark(("demo_share",), "has no effect without demo_path")
         if self.type in REPLAY_TYPES and self.kwargs is not None:
             yield Remark(("kwargs",), f"has no effect with type: {self.type}, which is no plugin's")
-
-    def _differs(self, key: str) -> bool:
-        """Whether a key has another value than its default."""
-        return bool(getattr(self, key) != type(self).model_fields[key].default)
 
     @property
     def draws_single_transitions(self) -> bool:
@@ -240,7 +236,7 @@ class SACSettings(ReplayHyperparameters):
 
     def remarks(self) -> Iterator[Remark]:
         yield from super().remarks()
-        if self.critic_norm == "batch" and self.tau != type(self).model_fields["tau"].default:
+        if self.critic_norm == "batch" and self.differs("tau"):
             yield Remark(("tau",), "has no effect with critic_norm: batch, which needs no targets")
 
     def contradictions(self, network: NetworkSettings) -> Iterator[Contradiction]:
@@ -296,7 +292,7 @@ class OffPolicyHyperparameters(ReplayHyperparameters):
 
     def remarks(self) -> Iterator[Remark]:
         yield from super().remarks()
-        if self.target_update is not None and self.tau != type(self).model_fields["tau"].default:
+        if self.target_update is not None and self.differs("tau"):
             yield Remark(("tau",), "has no effect with target_update, which copies whole networks")
 
 
@@ -361,10 +357,7 @@ class DDPGSettings(NoiseSettings, OffPolicyHyperparameters):
 
     def remarks(self) -> Iterator[Remark]:
         yield from super().remarks()
-        if (
-            self.noise_final is None
-            and self.exploration_steps != type(self).model_fields["exploration_steps"].default
-        ):
+        if self.noise_final is None and self.differs("exploration_steps"):
             yield Remark(("exploration_steps",), "has no effect without noise_final")
 
 

@@ -136,7 +136,7 @@ class GroupTrajectoryAssembler:
             follows, done = self._follows(segments), np.isin(groups, finished)
             # An empty group has no next trajectory.
             done &= ~follows | (self._present[groups] == 0)
-            kept = [(each, of_next) for each, of_next in _selected(segments, done, follows)]
+            kept = list(_selected(segments, done, follows))
             out += [segments if done.all() else segments.select(done)] if done.any() else []
         if self._waiting or self._next:
             ready: dict[int, tuple[Trajectories, list[int]]] = {}

@@ -164,11 +164,6 @@ class Recorder:
         """Waits until everything that is being saved is on the disk."""
         self._take_in(wait_for_all=True)
 
-    @property
-    def saves(self) -> bool:
-        """Whether anything is written."""
-        return self._folder.writable
-
     def finish(self, behaviors: Sequence[Behavior], end: RunEnd = "finished", ended_by: str = "") -> None:
         """Saves everything for the last time.
 

@@ -165,7 +165,7 @@ class Run:
 
         error: what ended the run, if it was one.
         """
-        if self.stop.requested and self.recorder.saves:
+        if self.stop.requested and any(behavior.learns for behavior in self.behaviors.values()):
             _logger.info("Learning was interrupted. Saving what was learned.")
         elif error is None and (env_steps := self.behaviors.env_steps).used_up:
             _logger.info(
@@ -302,7 +302,7 @@ class RunFactory:
                 )
             self._set_threads([*behaviors.values(), behavior])
             self._start(behavior, writers, status)
-            if folder.writable:
+            if folder.writable and not behaviors:  # the first one: nothing was refused
                 folder.begin(dump_run_options(_as_repeated(options)))
             behavior.prepare()
             _describe_settings(writers, behavior, throttled)
